@@ -18,10 +18,10 @@ pub fn status_of(e: &Error) -> u16 {
         Error::Invalid | Error::NameTooLong => 400,
         Error::TooBig | Error::AttrTooBig | Error::Range => 413,
         Error::NoSuchPosition => 416,
-        Error::Busy => 423,
+        Error::Busy | Error::Locked => 423,
         Error::NotSupported => 501,
         Error::Quota | Error::NoSpace | Error::TooManyUploads => 507,
-        Error::WouldBlock => 503,
+        Error::WouldBlock | Error::Deadlock | Error::TooManyLocks | Error::Interrupted => 503,
         Error::Corrupt(_) | Error::Io(_) => 500,
     }
 }

@@ -8,6 +8,7 @@
 //! Reading trusts nothing: it takes no more memory than the bytes that are there account for, and bytes
 //! that are left over are an error.
 
+use crate::locks::OwnedLock;
 use crate::uploads::{Part, PartRecord, UploadRecord, UploadTotals};
 use crate::{
     Allocate, Attr, Entry, InodeFlags, Kind, Make, NodeId, Precondition, RenameMode, Reply, Seek, SetAttr,
@@ -220,7 +221,7 @@ macro_rules! listed {
     ($($kind:ty),*) => { $(impl Listed for $kind {})* };
 }
 
-listed!(u32, NodeId, Entry, Box<[u8]>, (NodeId, UploadRecord), (NodeId, u64), Part);
+listed!(u32, NodeId, Entry, Box<[u8]>, (NodeId, UploadRecord), (NodeId, u64), Part, OwnedLock);
 
 impl<'a, T: Wire<'a> + Listed> Wire<'a> for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
@@ -460,4 +461,5 @@ replies! {
     11 => Parts,
     12 => UploadTotals,
     13 => StatFs,
+    14 => Lock,
 }

@@ -116,4 +116,12 @@ errors! {
     Changed => EBUSY, "changed meanwhile";
     /// The call would wait and the context forbids it; nothing was done.
     WouldBlock => EAGAIN, "would block";
+    /// Somebody else has a lock that is in the way.
+    Locked => EAGAIN, "locked by another";
+    /// To wait for the lock would be to wait for ever: others wait for this owner.
+    Deadlock => EDEADLK, "waiting for the lock would be a deadlock";
+    /// The session has too many locks.
+    TooManyLocks => ENOLCK, "too many locks";
+    /// Whoever asked had a signal.
+    Interrupted => EINTR, "interrupted";
 }

@@ -8,6 +8,7 @@
 //! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
 //!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
 //! * [`leases`]: what clients on other machines may keep copies of.
+//! * [`locks`]: locks that programs take on files.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
@@ -23,6 +24,7 @@ mod error;
 pub mod flows;
 pub mod invitation;
 pub mod leases;
+pub mod locks;
 mod node;
 mod op;
 mod reply;

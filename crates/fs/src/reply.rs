@@ -2,6 +2,7 @@
 
 #[cfg(doc)]
 use crate::Op;
+use crate::locks::LockReply;
 use crate::uploads::{Part, UploadRecord, UploadTotals};
 use crate::{Attr, Error, Kind, NodeId, Result};
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,8 @@ pub enum Reply {
     UploadTotals(UploadTotals),
     /// File system figures.
     StatFs(StatFs),
+    /// What a call about locks found.
+    Lock(LockReply),
     /// What was removed: the inode and its remaining links.
     Removed {
         /// The inode that lost its name.

@@ -8,6 +8,7 @@ use crate::file_flags::{self, FlagsRequest};
 use crate::kernel::abi::{self, fattr, init};
 use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
 use crate::listing::{Handles, Listing};
+use crate::locks::{self, FileLocks, Opening};
 use crate::mount::EndOnDrop;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
@@ -39,17 +40,19 @@ impl Keep {
 /// What we ask of the kernel, where it knows it.
 ///
 /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
-/// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS (the
-/// kernel's own are right while one mount is the only way in), EXPORT_SUPPORT, ASYNC_DIO (after a
+/// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS where one
+/// mount is the only way in (the kernel's own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a
 /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
 /// while it was under way: they stay stale).
-pub(crate) fn limits(backend: &impl Backend) -> Limits {
+pub(crate) fn limits(backend: &impl Backend, has_locks: bool) -> Limits {
     // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes have
     // run out and the file has changed
     let inval = if backend.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
+    let locks = if has_locks { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
     Limits {
         flags: init::DO_READDIRPLUS
             | init::READDIRPLUS_AUTO
+            | locks
             | init::PARALLEL_DIROPS
             | init::POSIX_ACL
             | init::DONT_MASK
@@ -90,6 +93,8 @@ pub(crate) struct Door<B: Backend> {
     nested: B,
     handles: Arc<Handles>,
     pending: Arc<Pending>,
+    /// `None`: the kernel has them.
+    locks: Option<Arc<FileLocks>>,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
     _end: Arc<EndOnDrop>,
 }
@@ -98,7 +103,13 @@ impl<B: Backend> Door<B> {
     /// For the threads that read from the device.
     pub(crate) fn new(env: &Env, gate: B, end: EndOnDrop) -> Door<B> {
         let (handles, pending) = (Arc::default(), Arc::new(Pending::new(env)));
-        Door { nested: gate.clone(), gate, handles, pending, _end: Arc::new(end) }
+        let locks = gate.locks().map(|service| Arc::new(FileLocks::new(service)));
+        Door { nested: gate.clone(), gate, handles, pending, locks, _end: Arc::new(end) }
+    }
+
+    /// Whether the kernel is to ask for locks.
+    pub(crate) fn has_locks(&self) -> bool {
+        self.locks.is_some()
     }
 
     /// The same for the threads of rings, which ask for turns themselves.
@@ -108,6 +119,7 @@ impl<B: Backend> Door<B> {
             nested: self.gate.with_turns_elsewhere(),
             handles: self.handles.clone(),
             pending: self.pending.clone(),
+            locks: self.locks.clone(),
             _end: self._end.clone(),
         }
     }
@@ -115,6 +127,21 @@ impl<B: Backend> Door<B> {
     /// For an answer with a name, and a reference to what it names.
     fn entry(&self, ctx: Ctx, dir: NodeId, name: &[u8]) -> EntryTo<B> {
         EntryTo { name: Keep::name(&self.gate, dir, name), ctx, backend: self.nested.clone() }
+    }
+
+    /// How a file is opened. A `close` gives up locks.
+    fn opening(&self, ctx: &Ctx) -> Opening {
+        let flags = if self.has_locks() { 0 } else { abi::OPEN_NO_FLUSH };
+        Opening { flags, note: opener(ctx), locks: self.locks.clone() }
+    }
+
+    /// User and group of who opened a file.
+    fn opener_of(&self, handle: u64) -> u64 {
+        self.locks.as_ref().map_or(Some(handle), |locks| locks.note_of(handle)).unwrap_or_default()
+    }
+
+    fn is_lost(&self, handle: u64) -> bool {
+        self.locks.as_ref().is_some_and(|locks| locks.is_lost(handle))
     }
 
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
@@ -175,7 +202,8 @@ impl<B: Backend> Door<B> {
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        self.run(ctx, op, answer_create(to, self.entry(ctx, dir, name), args.flags as i32));
+        let how = (self.entry(ctx, dir, name), self.opening(&ctx));
+        self.run(ctx, op, answer_create(to, how, args.flags as i32));
     }
 
     /// The kernel does not know where a file ends that other machines append to.
@@ -203,6 +231,9 @@ impl<B: Backend> Door<B> {
     }
 
     fn write(&self, ctx: Ctx, node: NodeId, args: &abi::WriteIn, data: &[u8], to: Answer) {
+        if self.is_lost(args.handle) {
+            return to.error(libc::EIO);
+        }
         let op = match self.appends_there(args) {
             true => Op::Append { node, data },
             false => Op::Write { node, offset: args.offset, data },
@@ -211,7 +242,7 @@ impl<B: Backend> Door<B> {
             return self.write_durably(ctx, node, op, to);
         }
         if args.write_flags & abi::WRITE_CACHE != 0 {
-            let ctx = if self.gate.is_remote() { as_opener(ctx, args.handle) } else { ctx };
+            let ctx = if self.gate.is_remote() { as_opener(ctx, self.opener_of(args.handle)) } else { ctx };
             // the kernel takes pages for clean then, however few were written
             self.run(ctx, op, answer_written(to));
         } else {
@@ -308,6 +339,22 @@ impl<B: Backend> Door<B> {
         self.run(ctx, Op::SetXattr { node, name, value, mode }, answer_empty(to));
     }
 
+    fn lock_call(&self, ctx: Ctx, request: &Request<'_>, interrupted: bool, to: Answer) {
+        let (node, unique) = (NodeId(request.head.node), request.head.unique);
+        match (&request.call, &self.locks) {
+            (Call::Release(args), locks) => {
+                locks.iter().for_each(|locks| locks.release(args.handle));
+                to.done();
+            }
+            (Call::Flush(args), Some(locks)) => locks.flush(node, args, to),
+            (Call::GetLock(args), Some(locks)) => locks.test(&ctx, node, args, to),
+            (&Call::SetLock { args, wait }, Some(locks)) => {
+                locks.set(&locks::Request { ctx: &ctx, node, unique, args, wait, interrupted }, to);
+            }
+            _ => to.error(libc::ENOSYS),
+        }
+    }
+
     fn forget_all(&self, ctx: Ctx, mut all: &[u8]) {
         let mut forgotten = Vec::new();
         while let Ok((one, rest)) = abi::ForgetOne::read_from_prefix(all) {
@@ -322,6 +369,7 @@ impl<B: Backend> Handler for Door<B> {
     fn handle(&self, request: Request<'_>, to: Answer) {
         let ctx = ctx(&request.head);
         let node = NodeId(request.head.node);
+        let interrupted = self.has_locks() && self.pending.is_early(request.head.unique);
         let may_be_left = may_be_left(&request.call, self.gate.is_remote());
         let to = if may_be_left { to.interruptible(&self.pending, &request.head) } else { to };
         match request.call {
@@ -366,7 +414,10 @@ impl<B: Backend> Handler for Door<B> {
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
                 let entry = self.entry(ctx, node, b"");
-                self.run(ctx, op, answer_create(to, entry, args.flags as i32));
+                self.run(ctx, op, answer_create(to, (entry, self.opening(&ctx)), args.flags as i32));
+            }
+            Call::Read(abi::ReadIn { handle, .. }) | Call::Fsync { handle } if self.is_lost(handle) => {
+                to.error(libc::EIO);
             }
             Call::Read(args) => {
                 let op = Op::Read { node, offset: args.offset, len: args.size };
@@ -374,14 +425,17 @@ impl<B: Backend> Handler for Door<B> {
             }
             Call::Write { args, data } => self.write(ctx, node, &args, data, to),
             Call::StatFs => self.stat_fs(ctx, node, to),
-            Call::Fsync => self.run(ctx, Op::Fsync { node }, answer_empty(to)),
+            Call::Fsync { .. } | Call::FsyncDir => self.run(ctx, Op::Fsync { node }, answer_empty(to)),
             Call::SetXattr { flags, name, value } => self.set_xattr(ctx, node, (name, value), flags, to),
             Call::GetXattr { size, name } => self.get_xattr(ctx, node, (name, size), to),
             Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
             // never asked again where the content of files is always kept: a file needs no handle
-            Call::Open if !self.gate.is_remote() => to.error(libc::ENOSYS),
-            Call::Open => to.value(&opened(&ctx, self.gate.keep_attr(node))),
+            Call::Open if !self.gate.is_remote() && !self.has_locks() => to.error(libc::ENOSYS),
+            Call::Open => to.value(&self.opening(&ctx).open(self.gate.keep_attr(node))),
+            Call::Flush(_) | Call::GetLock(_) | Call::SetLock { .. } | Call::Release(_) => {
+                self.lock_call(ctx, &request, interrupted, to);
+            }
             Call::OpenDir => {
                 to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
             }
@@ -393,13 +447,13 @@ impl<B: Backend> Handler for Door<B> {
             Call::Fallocate(args) => self.allocate(ctx, node, &args, to),
             Call::Lseek(args) => self.seek(ctx, node, &args, to),
             Call::CopyFileRange { args, wide } => self.copy(ctx, node, (&args, wide), to),
-            Call::Release | Call::Destroy => to.done(),
+            Call::Destroy => to.done(),
             Call::Ioctl { args, data } => self.ioctl(ctx, node, (&args, data), to),
             // the second INIT of a kernel that speaks another major version, and the like
             Call::Init { .. } => to.error(libc::EIO),
             Call::Interrupt { unique } => {
                 to.none();
-                self.pending.interrupt(unique);
+                locks::interrupt(self.locks.as_deref(), &self.pending, unique, self.gate.is_remote());
             }
             Call::Unknown => to.error(libc::ENOSYS),
         }
@@ -423,7 +477,11 @@ fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
         | Call::ReadLink
         | Call::Read(_)
         | Call::StatFs
-        | Call::Fsync
+        | Call::Fsync { .. }
+        | Call::FsyncDir
+        | Call::Flush(_)
+        | Call::GetLock(_)
+        | Call::SetLock { .. }
         | Call::GetXattr { .. }
         | Call::ListXattr { .. }
         | Call::Lseek(_) => true,
@@ -447,7 +505,7 @@ fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
         | Call::Ioctl { .. } => is_remote,
         Call::Forget { .. }
         | Call::BatchForget { .. }
-        | Call::Release
+        | Call::Release(_)
         | Call::Init { .. }
         | Call::Open
         | Call::OpenDir
@@ -474,13 +532,7 @@ fn place<B: Backend>(
     });
 }
 
-/// What the kernel does with the content of a file: it keeps that where it may keep the attributes.
-fn opened(ctx: &Ctx, keep: Duration) -> abi::OpenOut {
-    let how = if keep.is_zero() { abi::OPEN_DIRECT_IO } else { abi::OPEN_KEEP_CACHE };
-    abi::OpenOut { handle: opener(ctx), flags: how | abi::OPEN_NO_FLUSH, ..abi::OpenOut::default() }
-}
-
-/// The handle of an open file: user and group of who opened it.
+/// What is kept with an open file: user and group of who opened it.
 fn opener(ctx: &Ctx) -> u64 {
     u64::from(ctx.uid) << 32 | u64::from(ctx.gid)
 }
@@ -607,14 +659,17 @@ fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Resul
 /// again and open what is there with the checks that it skips for a file it believes to have created.
 fn answer_create<B: Backend>(
     to: Answer,
-    entry: EntryTo<B>,
+    (entry, opening): (EntryTo<B>, Opening),
     flags: i32,
 ) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
-            let open = opened(&entry.ctx, entry.backend.keep_attr(a.node));
+            let open = opening.open(entry.backend.keep_attr(a.node));
             let created = abi::CreateOut { entry: convert::entry(&a, entry.keep(a.node)), open };
-            to.value_or_else(&created, || entry.give_back(a.node));
+            to.value_or_else(&created, || {
+                opening.undo(&open);
+                entry.give_back(a.node);
+            });
         }
         Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),
         other => to.error(failure(other)),

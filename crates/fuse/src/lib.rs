@@ -18,6 +18,7 @@ mod door;
 mod file_flags;
 mod kernel;
 mod listing;
+mod locks;
 mod mount;
 mod mountinfo;
 mod notify;

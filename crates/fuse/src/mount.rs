@@ -255,9 +255,10 @@ fn serve<B: Backend>(
     device: Device,
     (options, end): (&Options, &Arc<End>),
 ) -> io::Result<Session> {
-    let (threads, limits) = (backend.reading_threads(), door::limits(&backend));
+    let threads = backend.reading_threads();
     let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
     let door = Arc::new(Door::new(env, backend.clone(), EndOnDrop(end.clone())));
+    let limits = door::limits(&backend, door.has_locks());
     let for_rings = |door: &Door<B>| Arc::new(door.for_rings());
     let session = Session::start(env, device, (door, for_rings), (&limits, rings), threads)?;
     backend.watch(Arc::new(Announcer::start(env, session.device().clone())));

@@ -37,6 +37,13 @@ pub fn bind(addresses: &[String]) -> Result<Bound, Fail> {
 pub struct Machines(Server);
 
 impl Bound {
+    /// Prepares the gate for locks between machines, if there are addresses. Before the cell is mounted.
+    pub fn share_locks(&self, cell: &Cell, gate: &Gate) {
+        if !self.0.is_empty() {
+            gate.share_locks(|| has_hosts(cell));
+        }
+    }
+
     /// Serves the cell to other machines, if there are addresses.
     ///
     /// # Errors
@@ -98,6 +105,7 @@ fn shown(info: SessionInfo) -> MachineSession {
         inodes: info.inodes,
         leases: info.leases,
         requests: info.calls,
+        locks: info.locks,
     }
 }
 
@@ -123,6 +131,15 @@ impl Hosts for CellHosts {
             Err(failure) => Err(failure.message),
         }
     }
+
+    fn are_any(&self) -> bool {
+        has_hosts(&self.0)
+    }
+}
+
+/// Whether a machine may have locks that a server before has given it.
+fn has_hosts(cell: &Cell) -> bool {
+    cell.accounts().hosts().any(|(_, host)| host.key.is_some())
 }
 
 impl CellHosts {

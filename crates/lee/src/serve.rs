@@ -287,6 +287,7 @@ impl ServedCell {
         let gate_options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(Machine::default()));
         gate.set_flows(cell.flow_settings());
+        listening.share_locks(&cell, &gate);
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {

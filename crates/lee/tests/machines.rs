@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod common;
+#[path = "machines/locks.rs"]
+mod locks;
 
 use common::{Place, Said, can_mount, is_mounted, lee, run, say, until};
 use std::fs::{self, File, OpenOptions};

@@ -16,6 +16,7 @@
 
 use leeward_env::Class;
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
+use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
@@ -89,6 +90,8 @@ pub enum Call<'a> {
     Op(Caller, Op<'a>),
     /// References are returned.
     Forget(Vec<(NodeId, u64)>),
+    /// About locks of programs.
+    Lock(Caller, LockCall),
 }
 
 /// A message of a client.
@@ -167,6 +170,13 @@ pub enum ToClient {
         /// The inodes.
         nodes: Vec<NodeId>,
     },
+    /// How a request for a lock went that was in line.
+    Granted {
+        /// The client's number for it.
+        ticket: u64,
+        /// How.
+        result: Result<()>,
+    },
 }
 
 /// Of which inodes an answer tells what the client may keep.
@@ -237,6 +247,12 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 all.put(out);
             }
+            ToServer::Call(slot, Call::Lock(caller, call)) => {
+                out.push(7);
+                slot.put(out);
+                caller.put(out);
+                call.put(out);
+            }
             ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
@@ -261,6 +277,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
             4 => Ok(ToServer::Ping { number: Wire::take(from)?, term: Wire::take(from)? }),
             5 => Ok(ToServer::Bye),
             6 => Wire::take(from).map(ToServer::Recalled),
+            7 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Lock(Wire::take(from)?, Wire::take(from)?)))
+            }
             _ => Err(Malformed::Unknown),
         }
     }
@@ -298,6 +318,11 @@ impl Wire<'_> for ToClient {
                 number.put(out);
                 nodes.put(out);
             }
+            ToClient::Granted { ticket, result } => {
+                out.push(8);
+                ticket.put(out);
+                result.as_ref().err().cloned().put(out);
+            }
         }
     }
 
@@ -320,6 +345,10 @@ impl Wire<'_> for ToClient {
             5 => Ok(ToClient::Pong { number: Wire::take(from)?, taken: Wire::take(from)? }),
             6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
             7 => Ok(ToClient::Recall { number: Wire::take(from)?, nodes: Wire::take(from)? }),
+            8 => {
+                let (ticket, failure): (u64, Option<Error>) = Wire::take(from)?;
+                Ok(ToClient::Granted { ticket, result: failure.map_or(Ok(()), Err) })
+            }
             _ => Err(Malformed::Unknown),
         }
     }

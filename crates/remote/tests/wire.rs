@@ -4,6 +4,9 @@
 
 use leeward_env::Class;
 use leeward_fs::codec::{Malformed, Wire};
+use leeward_fs::locks::{
+    FileLock, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest, OwnedLock,
+};
 use leeward_fs::uploads::{Part, PartRecord, UploadRecord, UploadTotals};
 use leeward_fs::{
     Allocate, Attr, Entry, Error, InodeFlags, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek,
@@ -98,6 +101,10 @@ fn messages_of_a_client_have_these_bytes() {
         (ToServer::Ping { number: 0x0102, term: 3 }, "04 0201000000000000 03000000".into()),
         (ToServer::Bye, "05".into()),
         (ToServer::Recalled(0x0102), "06 0201000000000000".into()),
+        (
+            ToServer::Call(SLOT, Call::Lock(caller(), LockCall::Cancel { ticket: 9 })),
+            format!("07 0201 06050403 {CALLER_HEX} 03 0900000000000000"),
+        ),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -106,12 +113,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(_, Call::Forget(_)) => 3,
             ToServer::Ping { .. } => 4,
             ToServer::Bye => 5,
-            ToServer::Recalled(_) => 6, // a new kind comes here, above, and in the next line
+            ToServer::Recalled(_) => 6,
+            ToServer::Call(_, Call::Lock(..)) => 7, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..7);
+    only_kinds::<ToServer<'_>>(1..8);
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -144,6 +152,8 @@ fn messages_of_a_server_have_these_bytes() {
         (ToClient::Pong { number: 0x0102, taken: Some(3) }, "05 0201000000000000 01 03000000"),
         (ToClient::Closing { durable: true }, "06 01"),
         (ToClient::Recall { number: 2, nodes: vec![B] }, "07 0200000000000000 01000000 1100000000000000"),
+        (ToClient::Granted { ticket: 9, result: Ok(()) }, "08 0900000000000000 00"),
+        (ToClient::Granted { ticket: 9, result: Err(Error::NotFound) }, "08 0900000000000000 01 02"),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -153,12 +163,13 @@ fn messages_of_a_server_have_these_bytes() {
             ToClient::Answer(_, Err(_), _) => 4,
             ToClient::Pong { .. } => 5,
             ToClient::Closing { .. } => 6,
-            ToClient::Recall { .. } => 7, // a new kind comes here, above, and in the next line
+            ToClient::Recall { .. } => 7,
+            ToClient::Granted { .. } => 8, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToClient>(1..8);
+    only_kinds::<ToClient>(1..9);
     pin_all(&[
         (Refusal::Version, "01"),
         (Refusal::UnknownHost, "02"),
@@ -167,6 +178,55 @@ fn messages_of_a_server_have_these_bytes() {
         (Refusal::Ended, "05"),
     ]);
     only_kinds::<Refusal>(1..6);
+}
+
+const OWNER: LockOwner = LockOwner { kind: LockKind::Posix, number: 5 };
+const OWNER_HEX: &str = "01 0500000000000000";
+const LOCK: FileLock = FileLock { range: LockRange { first: 6, last: 7 }, mode: LockMode::Exclusive, pid: 8 };
+const LOCK_HEX: &str = "0600000000000000 0700000000000000 01 08000000";
+
+#[test]
+fn calls_about_locks_have_these_bytes() {
+    let request = LockRequest { node: B, owner: OWNER, lock: LOCK, wait: true };
+    let request_hex = format!("1100000000000000 {OWNER_HEX} {LOCK_HEX} 01");
+    let told = OwnedLock { node: B, owner: OWNER, lock: LOCK };
+    let at = format!("1100000000000000 {OWNER_HEX}");
+    let all = [
+        (LockCall::Set { request, ticket: 9 }, format!("{request_hex} 0900000000000000")),
+        (
+            LockCall::Unlock { node: B, owner: OWNER, range: LOCK.range },
+            format!("{at} 0600000000000000 0700000000000000"),
+        ),
+        (LockCall::Test(request), request_hex),
+        (LockCall::Cancel { ticket: 9 }, "0900000000000000".into()),
+        (LockCall::Release { node: B, owner: OWNER }, at.clone()),
+        (LockCall::Tell(vec![told]), format!("01000000 {at} {LOCK_HEX}")),
+    ];
+    for (number, (call, hex)) in (0u8..).zip(&all) {
+        let expected = match call {
+            LockCall::Set { .. } => 0,
+            LockCall::Unlock { .. } => 1,
+            LockCall::Test(_) => 2,
+            LockCall::Cancel { .. } => 3,
+            LockCall::Release { .. } => 4,
+            LockCall::Tell(_) => 5, // a new one comes here, and in the list above
+        };
+        assert_eq!(number, expected, "{call:?}");
+        pin(call, &format!("{number:02x} {hex}"));
+    }
+    only_kinds::<LockCall>(0..6);
+    pin_all(&[(LockKind::Flock, "00"), (LockKind::Posix, "01")]);
+    only_kinds::<LockKind>(0..2);
+    pin_all(&[(LockMode::Shared, "00"), (LockMode::Exclusive, "01")]);
+    only_kinds::<LockMode>(0..2);
+    pin_all(&[
+        (LockReply::Waits, "00"),
+        (LockReply::NotWaiting, "01"),
+        (LockReply::Free, "02"),
+        (LockReply::Lost(vec![3]), "04 01000000 03000000"),
+    ]);
+    pin(&LockReply::Held(LOCK), &format!("03 {LOCK_HEX}"));
+    only_kinds::<LockReply>(0..5);
 }
 
 /// One operation of each kind, in the order of their numbers.
@@ -383,6 +443,7 @@ fn replies_have_these_numbers_and_fields() {
             Reply::StatFs(figures),
             "0100000000000000 0200000000000000 0300000000000000 0400000000000000".into(),
         ),
+        (Reply::Lock(LockReply::Waits), "00".into()),
     ];
     for (number, (reply, hex)) in all.iter().enumerate() {
         assert_eq!(number_of(reply), number as u8, "{reply:?}");
@@ -406,7 +467,8 @@ fn number_of(reply: &Reply) -> u8 {
         Reply::Uploads(_) => 10,
         Reply::Parts(_) => 11,
         Reply::UploadTotals(_) => 12,
-        Reply::StatFs(_) => 13, // a new one comes here, and in the list above
+        Reply::StatFs(_) => 13,
+        Reply::Lock(_) => 14, // a new one comes here, and in the list above
     }
 }
 
@@ -452,6 +514,10 @@ fn errors_have_these_numbers() {
         "Stale",
         "Changed",
         "WouldBlock",
+        "Locked",
+        "Deadlock",
+        "TooManyLocks",
+        "Interrupted",
     ];
     let known: Vec<&str> = Error::TABLE.iter().map(|(name, _)| *name).collect();
     assert_eq!(NUMBERS, known, "numbers never change: a new error comes last");

@@ -53,7 +53,10 @@ pub(crate) fn of(e: Error) -> S3Error {
         Error::CrossVolume | Error::Busy | Error::TooManyLinks => {
             own("OperationAborted", 409, "Another volume is there.")
         }
-        Error::WouldBlock => with(S3ErrorCode::SlowDown, "Try again."),
+        // the last four are of locks that programs take, which doors do not
+        Error::WouldBlock | Error::Locked | Error::Deadlock | Error::TooManyLocks | Error::Interrupted => {
+            with(S3ErrorCode::SlowDown, "Try again.")
+        }
         e @ Error::Invalid => S3Error::with_message(S3ErrorCode::InvalidArgument, e.to_string()),
         e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_)) => {
             S3Error::with_message(S3ErrorCode::InternalError, e.to_string())

@@ -2,6 +2,7 @@
 //! to the server of a cell on another machine.
 
 use crate::gate::{Attempt, Gate};
+use crate::locks::{LockService, OwnMount};
 use leeward_env::Ctx;
 use leeward_fs::{NodeId, Op, Reply, Result, Watcher};
 use std::sync::Arc;
@@ -63,6 +64,10 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Whether a request may wait for a machine that does not answer, so that whoever asks must be able
     /// to give up.
     fn is_remote(&self) -> bool;
+
+    /// Locks of programs that hold on all machines; `None`: only this mount has the cell, and the kernel's own
+    /// locks do. For one front end.
+    fn locks(&self) -> Option<Arc<dyn LockService>>;
 
     /// Threads that a front end needs to read requests.
     fn reading_threads(&self) -> usize;
@@ -126,6 +131,10 @@ impl Backend for Gate {
 
     fn is_remote(&self) -> bool {
         false
+    }
+
+    fn locks(&self) -> Option<Arc<dyn LockService>> {
+        Gate::locks(self).map(|table| Arc::new(OwnMount::new(table)) as Arc<dyn LockService>)
     }
 
     fn reading_threads(&self) -> usize {

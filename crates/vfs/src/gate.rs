@@ -31,6 +31,7 @@ use crate::background::{Background, Meeting};
 use crate::held::{Held, Hold};
 use crate::jobs::Jobs;
 use crate::ledger::{Account, Ledger, Outcome, Queues, Report, Totals};
+use crate::locks::LockTable;
 use crate::owners::Owners;
 use crate::people::{People, UnknownUsers};
 use crate::user_shares::UserShares;
@@ -43,7 +44,7 @@ use leeward_fs::{Engine, Error, NodeId, Op, Reply, Result};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Bytes of queued requests. Above this, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
@@ -116,6 +117,8 @@ pub(crate) struct Shared {
     /// Bytes of waiting requests.
     held: Held,
     failures: FailureLog,
+    /// Where other machines mount the cell.
+    locks: OnceLock<Arc<LockTable>>,
 }
 
 #[derive(Default)]
@@ -229,11 +232,23 @@ impl Gate {
             waiting,
             held: Held::default(),
             failures,
+            locks: OnceLock::new(),
         }));
         if options.fair {
             gate.fs().give_turns(Arc::new(Background(Arc::downgrade(&gate.0))));
         }
         gate
+    }
+
+    /// The table of locks of programs on all machines. `grace`: a new table is for a cell whose clients
+    /// may have locks.
+    pub fn share_locks(&self, grace: impl FnOnce() -> bool) -> Arc<LockTable> {
+        self.0.locks.get_or_init(|| Arc::new(LockTable::new(&self.0.env, grace()))).clone()
+    }
+
+    /// That table, if there is one.
+    pub fn locks(&self) -> Option<Arc<LockTable>> {
+        self.0.locks.get().cloned()
     }
 
     pub(crate) fn of(shared: Arc<Shared>) -> Gate {

@@ -5,6 +5,7 @@
 //!   may wait.
 //! * [`Backend`]: what a front end sends requests to, here or on another machine.
 //! * [`People`]: tells the gate about groups of users and jobs of processes.
+//! * [`locks`]: locks of programs on files, for all machines.
 //! * [`ledger`]: what each flow used, what it waited for, behind whom.
 //! * [`OwnedOp`]: an operation with its bytes, for carrying it to another thread.
 //! * [`Cursor`]: the position of a directory stream, so that a listing can go on while the
@@ -19,6 +20,7 @@ mod gate;
 mod held;
 mod jobs;
 pub mod ledger;
+pub mod locks;
 mod owned;
 mod owners;
 mod people;

@@ -127,6 +127,12 @@ wire! {
     LinkIn { node: u64, }
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
     ReleaseIn { handle: u64, flags: u32, release_flags: u32, lock_owner: u64, }
+    FlushIn { handle: u64, unused: u32, padding: u32, lock_owner: u64, }
+    FsyncIn { handle: u64, flags: u32, padding: u32, }
+    /// A lock: both ends are included.
+    FileLock { start: u64, end: u64, kind: u32, pid: u32, }
+    LkIn { handle: u64, owner: u64, lock: FileLock, flags: u32, padding: u32, }
+    LkOut { lock: FileLock, }
     ReadIn {
         handle: u64,
         offset: u64,
@@ -247,8 +253,10 @@ pub(crate) fn page_bytes() -> usize {
 /// Flags of INIT, both words as one number.
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -288,11 +296,15 @@ pub(crate) mod opcode {
     pub(crate) const GETXATTR: u32 = 22;
     pub(crate) const LISTXATTR: u32 = 23;
     pub(crate) const REMOVEXATTR: u32 = 24;
+    pub(crate) const FLUSH: u32 = 25;
     pub(crate) const INIT: u32 = 26;
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
     pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const GETLK: u32 = 31;
+    pub(crate) const SETLK: u32 = 32;
+    pub(crate) const SETLKW: u32 = 33;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
@@ -326,6 +338,8 @@ pub(crate) const OPEN_DIRECT_IO: u32 = 1 << 0;
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// [`OpenOut::flags`]: no FLUSH at close.
 pub(crate) const OPEN_NO_FLUSH: u32 = 1 << 5;
+/// [`LkIn::flags`]: a lock of `flock`.
+pub(crate) const LK_FLOCK: u32 = 1 << 0;
 /// [`WriteIn::write_flags`]: pages that were written through a mapping.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 
@@ -353,6 +367,11 @@ mod tests {
             (size_of::<SetAttrIn>(), 88),
             (size_of::<CreateIn>(), 16),
             (size_of::<ReadIn>(), 40),
+            (size_of::<ReleaseIn>(), 24),
+            (size_of::<FlushIn>(), 24),
+            (size_of::<FsyncIn>(), 16),
+            (size_of::<LkIn>(), 48),
+            (size_of::<LkOut>(), 24),
             (size_of::<WriteIn>(), 40),
             (size_of::<StatFsOut>(), 80),
             (size_of::<Statx>(), 256),

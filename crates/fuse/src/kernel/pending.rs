@@ -46,6 +46,11 @@ impl Pending {
         Pending { env: env.clone(), table: Mutex::default() }
     }
 
+    /// Whether the interrupt of a request has come before it.
+    pub(crate) fn is_early(&self, unique: u64) -> bool {
+        self.table.lock().early.contains(&unique)
+    }
+
     /// Whoever [`Pending::take`]s the request answers it.
     pub(super) fn enter(self: &Arc<Self>, unique: u64, pid: u32, to: To) {
         let mut table = self.table.lock();

@@ -67,6 +67,14 @@ impl Reply {
         }
     }
 
+    /// It is done. Where nobody waits for it any more, `lost` is called instead.
+    pub(crate) fn done_or_else(mut self, lost: impl FnOnce()) {
+        match self.take() {
+            Some(to) => to.send(0, &[]),
+            None => lost(),
+        }
+    }
+
     /// Bytes.
     pub(crate) fn data(self, data: &[u8]) {
         self.finish(0, data);

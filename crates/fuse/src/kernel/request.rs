@@ -70,8 +70,17 @@ pub(crate) enum Call<'a> {
         data: &'a [u8],
     },
     StatFs,
-    Release,
-    Fsync,
+    Release(abi::ReleaseIn),
+    Flush(abi::FlushIn),
+    Fsync {
+        handle: u64,
+    },
+    FsyncDir,
+    GetLock(abi::LkIn),
+    SetLock {
+        args: abi::LkIn,
+        wait: bool,
+    },
     SetXattr {
         flags: u32,
         name: &'a [u8],
@@ -165,7 +174,10 @@ fn fixed_len(opcode: u32) -> usize {
         opcode::SETXATTR => size_of::<abi::SetXattrIn>(),
         opcode::GETXATTR | opcode::LISTXATTR => size_of::<abi::GetXattrIn>(),
         opcode::INIT => size_of::<abi::InitIn>(),
-        opcode::RELEASEDIR => size_of::<abi::ReleaseIn>(),
+        opcode::RELEASE | opcode::RELEASEDIR => size_of::<abi::ReleaseIn>(),
+        opcode::FLUSH => size_of::<abi::FlushIn>(),
+        opcode::FSYNC => size_of::<abi::FsyncIn>(),
+        opcode::GETLK | opcode::SETLK | opcode::SETLKW => size_of::<abi::LkIn>(),
         opcode::INTERRUPT => size_of::<abi::InterruptIn>(),
         opcode::IOCTL => size_of::<abi::IoctlIn>(),
         opcode::FALLOCATE => size_of::<abi::FallocateIn>(),
@@ -228,8 +240,13 @@ fn call<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call<'a>,
         opcode::READDIR => Call::ReadDir { args: fixed(args)?, plus: false },
         opcode::READDIRPLUS => Call::ReadDir { args: fixed(args)?, plus: true },
         opcode::STATFS => Call::StatFs,
-        opcode::RELEASE => Call::Release,
-        opcode::FSYNC | opcode::FSYNCDIR => Call::Fsync,
+        opcode::RELEASE => Call::Release(fixed(args)?),
+        opcode::FLUSH => Call::Flush(fixed(args)?),
+        opcode::FSYNC => Call::Fsync { handle: fixed::<abi::FsyncIn>(args)?.handle },
+        opcode::FSYNCDIR => Call::FsyncDir,
+        opcode::GETLK => Call::GetLock(fixed(args)?),
+        opcode::SETLK => Call::SetLock { args: fixed(args)?, wait: false },
+        opcode::SETLKW => Call::SetLock { args: fixed(args)?, wait: true },
         opcode::LISTXATTR => Call::ListXattr { size: fixed::<abi::GetXattrIn>(args)?.size },
         opcode::REMOVEXATTR => Call::RemoveXattr { name: rest.name()? },
         opcode::OPEN => Call::Open,
@@ -326,6 +343,19 @@ mod tests {
         let args = abi::SetXattrIn { size: 3, flags: 1 };
         let set = bytes(opcode::SETXATTR, &[args.as_bytes(), b"user.x\0", b"a\0b"]);
         both(&set, &Call::SetXattr { flags: 1, name: b"user.x", value: b"a\0b" });
+    }
+
+    #[test]
+    fn locks_name_their_owner() {
+        let lock = abi::FileLock { start: 1, end: 9, kind: libc::F_WRLCK as u32, pid: 5 };
+        let args = abi::LkIn { handle: 3, owner: 4, lock, flags: abi::LK_FLOCK, padding: 0 };
+        both(&bytes(opcode::SETLK, &[args.as_bytes()]), &Call::SetLock { args, wait: false });
+        both(&bytes(opcode::SETLKW, &[args.as_bytes()]), &Call::SetLock { args, wait: true });
+        both(&bytes(opcode::GETLK, &[args.as_bytes()]), &Call::GetLock(args));
+        let args = abi::FlushIn { handle: 3, lock_owner: 4, ..abi::FlushIn::default() };
+        both(&bytes(opcode::FLUSH, &[args.as_bytes()]), &Call::Flush(args));
+        let args = abi::ReleaseIn { handle: 3, ..abi::ReleaseIn::default() };
+        both(&bytes(opcode::RELEASE, &[args.as_bytes()]), &Call::Release(args));
     }
 
     #[test]

@@ -83,7 +83,9 @@ impl Session {
     ) -> io::Result<Session> {
         let device = Arc::new(device);
         let hello = Hello::read(&device)?;
-        let mut started = start_rings(env, &device, &hello, (rings, || for_rings(&handler)));
+        let has_locks = limits.flags & hello.flags & init::POSIX_LOCKS != 0;
+        let spare = if has_locks { ring::LOCK_ENTRIES } else { 0 };
+        let mut started = start_rings(env, &device, &hello, (rings, spare, || for_rings(&handler)));
         let payload_bytes = started.payload_bytes.unwrap_or(limits.write_bytes);
         let mut readers = Vec::new();
         let ends: Arc<[Arc<Shared>]> = started.ends.into();
@@ -138,7 +140,7 @@ fn start_rings<H: Handler>(
     env: &Env,
     device: &Arc<Device>,
     hello: &Hello,
-    (rings, handler): (Rings, impl FnOnce() -> Arc<H>),
+    (rings, spare, handler): (Rings, usize, impl FnOnce() -> Arc<H>),
 ) -> Started {
     if rings == Rings::No {
         return Started::without("the mount option no_io_uring says".into());
@@ -154,7 +156,7 @@ fn start_rings<H: Handler>(
         let watch = Watch::new(env, layout.rings.len());
         let make = |(number, ring)| {
             let yielding = Yielding::new(watch.clone(), number);
-            Service::new(env, device, (ring, layout.payload_bytes), yielding)
+            Service::new(env, device, (ring, layout.payload_bytes), (spare, yielding))
         };
         layout.rings.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()
     });

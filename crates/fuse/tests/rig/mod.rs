@@ -7,6 +7,7 @@ pub mod memfs;
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_fuse::{IoUring, Mount, Options, mount};
+use leeward_vfs::locks::LockService;
 use leeward_vfs::{Attempt, Backend, Gate, GateOptions};
 use memfs::MemFs;
 use parking_lot::{Condvar, Mutex};
@@ -128,6 +129,10 @@ impl Backend for Remote {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn locks(&self) -> Option<Arc<dyn LockService>> {
+        Backend::locks(&self.0)
     }
 
     fn reading_threads(&self) -> usize {

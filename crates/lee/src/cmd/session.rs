@@ -27,7 +27,7 @@ enum Action {
         /// Its number, as in the list
         session: u64,
     },
-    /// End a session: the machine's open files are gone; its mount begins another one
+    /// End a session: the machine's open files and locks are gone; its mount begins another one
     ///
     /// To keep a machine out, remove its host: lee host remove.
     End {
@@ -73,12 +73,13 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
             ("INODES", Side::Right),
             ("LEASES", Side::Right),
             ("REQUESTS", Side::Right),
+            ("LOCKS", Side::Right),
         ];
         Table::new(&columns).rows(&sessions, row).to_string()
     })
 }
 
-fn row(session: &MachineSession) -> [String; 8] {
+fn row(session: &MachineSession) -> [String; 9] {
     [
         session.session.to_string(),
         output::printable(&session.host),
@@ -88,6 +89,7 @@ fn row(session: &MachineSession) -> [String; 8] {
         size::count(session.inodes),
         size::count(session.leases),
         size::count(session.requests),
+        size::count(session.locks),
     ]
 }
 
@@ -108,6 +110,7 @@ fn show(invocation: &Invocation, number: u64) -> Result<(), Fail> {
             ("inodes", format!("{} referred to", size::count(session.inodes))),
             ("leases", format!("on {} inodes", size::count(session.leases))),
             ("requests", format!("{} at work", size::count(session.requests))),
+            ("locks", format!("{} of files, or parts of files", size::count(session.locks))),
         ]
         .map(|(name, value)| format!("{name:<9} {value}\n"))
         .concat()

@@ -111,6 +111,9 @@ pub struct MachineSession {
     pub leases: u64,
     /// Requests at work.
     pub requests: u64,
+    /// Ranges of files that its programs have locked.
+    #[serde(default)]
+    pub locks: u64,
 }
 
 /// What `lee status` shows of a serving process.

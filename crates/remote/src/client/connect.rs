@@ -1,7 +1,7 @@
 //! The thread that connects, receives and gives answers.
 
 use super::slots::Outstanding;
-use super::{Away, Phase, Shared, Unreachable};
+use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
     Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, ToClient, ToServer, VERSION, frame, message,
 };
@@ -13,6 +13,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -161,7 +162,7 @@ impl Shared {
     }
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
-    fn serve(&self, mut link: Link) -> String {
+    fn serve(self: &Arc<Self>, mut link: Link) -> String {
         self.drop_kept(&self.copies.connected(link.resumed));
         if !link.resumed {
             self.begin_again(link.is_same_server);
@@ -171,11 +172,15 @@ impl Shared {
             link.pipe.close();
             return "the mount has ended".into();
         }
+        Client(self.clone()).take_up_locks();
         let mut events = Events::with_capacity(4);
         let (mut heard, mut ping_at) = (self.env.now(), 0);
         loop {
             match self.receive(&mut link) {
-                Ok(true) => heard = self.env.now(),
+                Ok(true) => {
+                    heard = self.env.now();
+                    self.heard.store(heard, Ordering::Relaxed);
+                }
                 Ok(false) => (),
                 Err(e) => return plain(&e),
             }
@@ -200,7 +205,7 @@ impl Shared {
     }
 
     /// Gives all answers that have come; whether anything came.
-    fn receive(&self, link: &mut Link) -> io::Result<bool> {
+    fn receive(self: &Arc<Self>, link: &mut Link) -> io::Result<bool> {
         let mut any = false;
         while link.pipe.receive(&mut link.inbox)? == Received::Some {
             any = true;
@@ -211,7 +216,7 @@ impl Shared {
         Ok(any)
     }
 
-    fn hear(&self, pipe: &Pipe, said: ToClient) -> io::Result<()> {
+    fn hear(self: &Arc<Self>, pipe: &Pipe, said: ToClient) -> io::Result<()> {
         match said {
             ToClient::Answer(slot, result, leased) => {
                 let mut state = self.state.lock();
@@ -249,6 +254,10 @@ impl Shared {
                 self.drop_pages(read);
                 Ok(())
             }
+            ToClient::Granted { ticket, result } => {
+                Client(self.clone()).decided(ticket, result);
+                Ok(())
+            }
             ToClient::Closing { durable } => {
                 self.state.lock().closed_in_order = durable;
                 Err(io::Error::other("the server has ended"))
@@ -282,10 +291,15 @@ impl Shared {
     }
 
     /// The server knows nothing of the session before.
-    fn begin_again(&self, is_same_server: bool) {
+    fn begin_again(self: &Arc<Self>, is_same_server: bool) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        let are_kept = !is_same_server && locks::may_be_kept(heard, self.env.now());
+        let tell = Client(self.clone()).tell_locks(are_kept);
+        let tell =
+            tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let (lost, returned) = state.slots.restart(in_order);
+        let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held
         returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done), &Leased::Nothing));
@@ -318,7 +332,7 @@ impl Shared {
         true
     }
 
-    fn lost(&self, why: &str) {
+    fn lost(self: &Arc<Self>, why: &str) {
         self.drop_attributes(&self.copies.lost());
         let mut state = self.state.lock();
         if let Phase::Up(pipe) = &state.phase {
@@ -326,11 +340,13 @@ impl Shared {
             tracing::warn!("{}: the server does not answer: {why}", self.server);
             state.phase = Phase::Away(Away { since: self.env.now(), why: why.into(), refused: false });
         }
+        drop(state);
+        Client(self.clone()).end_closing();
     }
 
     /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the server
     /// does not let this host in.
-    fn still_away(&self, unreachable: &Unreachable) {
+    fn still_away(self: &Arc<Self>, unreachable: &Unreachable) {
         let now = self.env.now();
         let mut state = self.state.lock();
         let Phase::Away(away) = &mut state.phase else { return };
@@ -342,8 +358,13 @@ impl Shared {
         let (text, refused) = (away.text(), away.refused);
         let before = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
         let expired = before.filter(|_| !refused).or(refused.then_some(now));
-        let expired = expired.map(|then| state.slots.expired(then)).unwrap_or_default();
+        let since = away.since;
+        let then = expired;
+        let expired = then.map(|then| state.slots.expired(then)).unwrap_or_default();
         drop(state);
+        if let Some(then) = then {
+            Client(self.clone()).expire_locks((then, since), &text);
+        }
         expired.into_iter().for_each(|answer| answer(Err(Error::Io(text.clone()))));
     }
 

@@ -12,12 +12,13 @@
 //!
 //! What it tells may be kept: see [`copies`].
 //!
-//! Locks: the state, then a pipe; `files`, `copies`, `groups`, `watcher` alone. None is held while an answer is given.
+//! Locks: the state, then a pipe; `files`, `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
 
 mod connect;
 mod copies;
 mod files;
 mod groups;
+mod locks;
 mod slots;
 mod workers;
 
@@ -28,11 +29,13 @@ use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
+use leeward_vfs::locks::LockService;
 use leeward_vfs::{Attempt, Backend};
 use parking_lot::{Condvar, Mutex};
 use slots::{Answer, Outstanding, Slots};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use workers::Workers;
@@ -93,6 +96,9 @@ struct Shared {
     /// The front end, to be told what to drop.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
     workers: Workers,
+    locks: locks::Locks,
+    /// When the server was heard of last.
+    heard: AtomicU64,
 }
 
 struct State {
@@ -158,6 +164,8 @@ impl Client {
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
             workers: Workers::new(env),
+            locks: locks::Locks::default(),
+            heard: AtomicU64::new(env.now()),
         }));
         connect::start(&client.0)?;
         for op in [Op::GetAttr { node: NodeId::ROOT }, Op::StatFs { node: NodeId::ROOT }] {
@@ -193,6 +201,7 @@ impl Client {
             pipe.close();
         }
         left.into_iter().for_each(|call| call.fail(Error::Io("the mount has ended".into())));
+        self.end_locks("the mount has ended");
     }
 
     /// Sends an operation; answered by `answer`.
@@ -204,7 +213,8 @@ impl Client {
     /// Sends a call; answered by `answer`.
     fn ask(&self, call: Call<'_>, asked: Option<Asked>, answer: Answer) {
         // references are returned when the session goes on, however late
-        let timeout = if matches!(call, Call::Forget(_)) { None } else { self.0.timeout };
+        let is_kept = slots::returns_references(&call);
+        let timeout = if is_kept { None } else { self.0.timeout };
         let call = Outstanding::new(call, self.0.env.now(), asked, answer);
         if call.byte_count() > FRAME_BYTES_MAX {
             // the server would hang up, again and again
@@ -286,6 +296,14 @@ impl State {
             }
             Phase::Up(_) => None,
         }
+    }
+}
+
+/// A reply that says no more than that it is done.
+fn done(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        other => Err(Error::Io(format!("a reply of the wrong kind: {other:?}"))),
     }
 }
 
@@ -392,6 +410,10 @@ impl Backend for Client {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn locks(&self) -> Option<Arc<dyn LockService>> {
+        Some(self.lock_service())
     }
 
     fn reading_threads(&self) -> usize {

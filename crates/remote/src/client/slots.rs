@@ -3,6 +3,7 @@
 use super::copies::Asked;
 use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame};
 use leeward_env::Nanos;
+use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
 
@@ -37,7 +38,7 @@ impl Outstanding {
     pub(super) fn new(call: Call<'_>, asked: Nanos, keeps: Option<Asked>, answer: Answer) -> Outstanding {
         let (repeatable, gives_references, returns_references) = match &call {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
-            Call::Forget(_) => (true, false, true),
+            Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
         };
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
@@ -157,13 +158,17 @@ impl Slots {
 
     /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not
     /// answered was not done. Returns calls that may have been done and must not be done twice, and those
-    /// that return references of the session before.
-    pub(super) fn restart(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
+    /// that return references of the session before. `first` come before all others.
+    pub(super) fn restart(
+        &mut self,
+        in_order: bool,
+        first: Vec<Outstanding>,
+    ) -> (Vec<Outstanding>, Vec<Outstanding>) {
         let (returned, calls): (Vec<_>, Vec<_>) =
             self.take_all().into_iter().partition(|call| call.returns_references);
         let (again, lost): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|call| in_order || call.may_repeat());
-        for mut call in again {
+        for mut call in first.into_iter().chain(again) {
             call.sent = false;
             self.enter(call);
         }
@@ -189,6 +194,12 @@ impl Slots {
         self.free.clear();
         calls
     }
+}
+
+/// Whether it returns what a session has, references or locks: it is done however late, and not for
+/// another session.
+pub(super) fn returns_references(call: &Call<'_>) -> bool {
+    matches!(call, Call::Forget(_) | Call::Lock(_, LockCall::Release { .. }))
 }
 
 /// Whether it does no harm to do it twice, with others in between.
@@ -270,7 +281,7 @@ mod tests {
         }
         let forget = Outstanding::new(Call::Forget(vec![]), 0, None, Box::new(drop));
         slots.enter(forget).expect("a slot");
-        let (lost, returned) = slots.restart(false);
+        let (lost, returned) = slots.restart(false, Vec::new());
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.fail(Error::Stale));
         assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });

@@ -42,7 +42,8 @@ impl Grant {
         self.uids.is_empty() || self.uids.iter().any(|(first, last)| (*first..=*last).contains(&uid))
     }
 
-    fn has(&self, node: NodeId) -> bool {
+    /// Whether the inode is in a volume that it may use.
+    pub(super) fn has(&self, node: NodeId) -> bool {
         self.volumes.is_empty() || self.volumes.contains(&node.volume())
     }
 

@@ -357,6 +357,7 @@ fn call_in(
             give_back(shared, session, &all);
             answer.give(None, Ok(Reply::Done));
         }
+        Call::Lock(caller, call) => super::locks::run(shared, session, (&caller, call), answer),
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {

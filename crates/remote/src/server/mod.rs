@@ -11,6 +11,7 @@
 
 mod admit;
 mod connection;
+mod locks;
 mod rights;
 mod session;
 
@@ -24,6 +25,7 @@ use leeward_env::{Env, Nanos};
 use leeward_fs::NodeId;
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_vfs::Gate;
+use leeward_vfs::locks::LockTable;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -70,6 +72,9 @@ pub trait Hosts: Send + Sync + 'static {
     /// # Errors
     /// For a person: why not.
     fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String>;
+
+    /// Whether any host has enrolled: then clients of a server before may have locks.
+    fn are_any(&self) -> bool;
 }
 
 /// Serves a cell to other machines until it is closed or dropped.
@@ -84,6 +89,7 @@ struct Shared {
     env: Env,
     gate: Gate,
     leases: Leases,
+    locks: Arc<LockTable>,
     tls: Arc<rustls::ServerConfig>,
     hosts: Arc<dyn Hosts>,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
@@ -119,6 +125,7 @@ impl Server {
             env: env.clone(),
             gate: gate.with_turns_elsewhere(),
             leases: leases.clone(),
+            locks: gate.share_locks(|| hosts.are_any()),
             tls: keys.server().map_err(io::Error::other)?,
             hosts,
             sessions: Mutex::default(),
@@ -172,7 +179,10 @@ impl Server {
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.shared.env.now();
-        self.shared.all_sessions().iter().map(|session| session.info(&self.shared.leases, now)).collect()
+        let info = |session: &Arc<Session>| {
+            session.info(&self.shared.leases, now, self.shared.locks.count(session.id.number))
+        };
+        self.shared.all_sessions().iter().map(info).collect()
     }
 
     /// How many connections there are, with those of clients that are not let in yet.
@@ -398,6 +408,7 @@ impl Shared {
     /// Ends what is silent for too long; false: the server has ended.
     fn watch(&self) -> bool {
         let now = self.env.now();
+        self.locks.tick();
         for connection in self.all_connections() {
             let time = if connection.is_stranger() { STRANGER_TIME } else { SILENT_TIME };
             if now.saturating_sub(connection.heard()) > time {
@@ -434,6 +445,7 @@ impl Shared {
         let id = SessionId { number, secret: self.env.secret() };
         let session = Arc::new(Session::new(id, key, host, self.env.now()));
         self.leases.join(number);
+        self.locks.begin_session(number);
         all.insert(number, session.clone());
         Ok((session, false))
     }
@@ -468,6 +480,7 @@ impl Shared {
         self.sessions.lock().remove(&session.id.number);
         self.leases.end(session.id.number);
         let held: Vec<_> = session.end();
+        self.locks.end_session(session.id.number);
         if !held.is_empty() {
             self.gate.forget_all(session::system(), &held);
         }

@@ -54,6 +54,28 @@ pub(super) fn run(
     });
 }
 
+/// Finds out whether the user may open a file, for reading or for writing.
+pub(super) fn may_open(
+    gate: &Gate,
+    session: &Arc<Session>,
+    ctx: Ctx,
+    node: NodeId,
+    then: impl FnOnce(Result<()>) + Send + 'static,
+) {
+    let (of, session) = (gate.clone(), session.clone());
+    let op = OwnedOp::from(Op::GetAttr { node });
+    gate.run_all(ctx, (op.shape(), 0), (op, then), move |ctx, (op, then)| {
+        let checks = Checks { gate: &of, ctx: Ctx { refs: false, ..*ctx } };
+        let result = if session.knows(node) { checks.read_or_write(node) } else { Err(Error::Stale) };
+        if ctx.wait == Wait::Never && result == Err(Error::WouldBlock) {
+            return Attempt::Wait((op, then));
+        }
+        let outcome = Outcome::of(&op.shape(), &result.clone().map(|()| Reply::Done));
+        then(result);
+        Attempt::Done(outcome)
+    });
+}
+
 fn attempt(gate: &Gate, session: &Session, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
     if ctx.wait == Wait::Never && op.usually_waits() {
         return Err(Error::WouldBlock);
@@ -175,6 +197,13 @@ impl Checks<'_> {
             return Ok(());
         }
         self.permit(&attr, R)
+    }
+
+    fn read_or_write(&self, node: NodeId) -> Result<()> {
+        match self.read(node) {
+            Err(Error::Access) => self.write(node),
+            result => result,
+        }
     }
 
     fn write(&self, node: NodeId) -> Result<()> {

@@ -45,6 +45,8 @@ pub struct SessionInfo {
     pub calls: u64,
     /// Inodes that the client may keep copies of.
     pub leases: u64,
+    /// Ranges of files that its programs have locked.
+    pub locks: u64,
 }
 
 /// See the module's head.
@@ -207,7 +209,7 @@ impl Session {
         state.ended
     }
 
-    pub(super) fn info(&self, leases: &Leases, now: Nanos) -> SessionInfo {
+    pub(super) fn info(&self, leases: &Leases, now: Nanos, locks: u64) -> SessionInfo {
         let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
         let state = self.state.lock();
         let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
@@ -220,6 +222,7 @@ impl Session {
             inodes,
             leases: leases.count(self.id.number) as u64,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
+            locks,
         }
     }
 

@@ -66,6 +66,13 @@ impl Proxy {
         Proxy { at, shared }
     }
 
+    /// Ends all connections that there are.
+    pub fn cut(&self) {
+        for socket in self.shared.sockets.lock().expect("the sockets").drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)

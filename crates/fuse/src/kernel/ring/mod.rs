@@ -19,7 +19,7 @@ mod service;
 mod yielding;
 
 pub(crate) use layout::Layout;
-pub(crate) use service::Service;
+pub(crate) use service::{LOCK_ENTRIES, Service};
 pub(crate) use yielding::{Watch, Yielding};
 
 use io_uring::{IoUring, opcode, types};

@@ -3,7 +3,7 @@
 use super::super::abi::{RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand};
 use super::super::device::Device;
 use super::super::reply::Reply;
-use super::super::request::Request;
+use super::super::request::{Call, Request};
 use super::super::{Handler, handle};
 use super::layout::RingLayout;
 use super::memory::Memory;
@@ -25,6 +25,9 @@ use zerocopy::IntoBytes;
 const IDLE: Duration = Duration::from_secs(5);
 /// A thread whose system call failed waits so long before it goes on.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// Entries of a ring for requests that wait for locks of programs, which others must not wait behind. They
+/// take no memory until the kernel is told of them, which is when so many wait.
+pub(crate) const LOCK_ENTRIES: usize = 512;
 /// `IORING_ENTER_GETEVENTS`: requests that have come are copied in the same call.
 const GET_EVENTS: u32 = 1;
 
@@ -42,6 +45,12 @@ pub(crate) struct Service {
     answered: Vec<u32>,
     /// How many entries the kernel did not take.
     refused: usize,
+    /// Of how many entries it was told.
+    registered: usize,
+    /// How many of them are for requests that do not wait for locks.
+    usual: usize,
+    /// How many wait for locks.
+    waiting: usize,
     yielding: Yielding,
 }
 
@@ -57,6 +66,8 @@ enum Place {
     Here,
     /// The kernel did not take it.
     Refused,
+    /// The kernel was not told of it.
+    Spare,
 }
 
 /// One entry.
@@ -68,6 +79,8 @@ struct Slot {
     commit_id: u64,
     /// Whether its payload has memory.
     used: bool,
+    /// Whether the request in it may wait for a lock.
+    is_lock: bool,
     place: Place,
 }
 
@@ -80,9 +93,10 @@ impl Service {
         env: &Env,
         device: &Arc<Device>,
         (layout, payload_bytes): (&RingLayout, usize),
-        yielding: Yielding,
+        (spare, yielding): (usize, Yielding),
     ) -> io::Result<Service> {
-        let count = layout.queue_of_entry.len();
+        let usual = layout.queue_of_entry.len();
+        let count = usual + spare;
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
         builder.setup_submit_all();
         // the thread that serves it will be the one that enables it
@@ -95,11 +109,24 @@ impl Service {
         let memory = Memory::new(count, payload_bytes)?;
         let parts = (0..count).map(|entry| memory.parts(entry)).collect();
         let shared = Arc::new(Shared::new(memory, fd));
-        let slot = |queue: &u16| Slot { queue: *queue, commit_id: 0, used: false, place: Place::Refused };
-        let entries = layout.queue_of_entry.iter().map(slot).collect();
-        let (env, device) = (env.clone(), device.clone());
-        let (cpu, answered, refused) = (layout.cpu, Vec::new(), 0);
-        Ok(Service { env, ring, shared, device, cpu, entries, parts, answered, refused, yielding })
+        let own = u16::try_from(layout.cpu).map_err(io::Error::other)?;
+        let queues = layout.queue_of_entry.iter().copied().chain(std::iter::repeat_n(own, spare));
+        let slot = |queue| Slot { queue, commit_id: 0, used: false, is_lock: false, place: Place::Spare };
+        Ok(Service {
+            env: env.clone(),
+            ring,
+            shared,
+            device: device.clone(),
+            cpu: layout.cpu,
+            entries: queues.map(slot).collect(),
+            parts,
+            answered: Vec::new(),
+            refused: 0,
+            registered: 0,
+            usual,
+            waiting: 0,
+            yielding,
+        })
     }
 
     /// To tell it of the end.
@@ -115,7 +142,7 @@ impl Service {
         if let Err(e) = self.ring.submitter().register_enable_rings() {
             return tracing::error!("a ring of the mount cannot begin: {e}");
         }
-        (0..self.entries.len()).for_each(|index| self.register(index));
+        (0..self.usual).for_each(|_| self.register_next());
         let mut is_idle = true;
         while !self.is_over() {
             self.hand_over();
@@ -138,7 +165,7 @@ impl Service {
     /// Whether no request can come any more. Answers that are still to come go nowhere.
     fn is_over(&self) -> bool {
         let none_waits = || self.entries.iter().all(|slot| slot.place != Place::Kernel);
-        self.shared.ended.load(Ordering::Acquire) && none_waits() || self.refused == self.entries.len()
+        self.shared.ended.load(Ordering::Acquire) && none_waits() || self.refused == self.registered
     }
 
     /// Hands answers over and waits for a completion: for ever when there is nothing to give back.
@@ -251,6 +278,11 @@ impl Service {
         (slot.commit_id, slot.used) = (commit_id, true);
         let reply = Reply::to_ring(Entry { shared: shared.clone(), index, unique: head.unique });
         match Request::from_parts(head, fixed, payload) {
+            Ok(Request { call: Call::SetLock { args, .. }, .. })
+                if args.lock.kind != libc::F_UNLCK as u32 && !self.may_wait(index) =>
+            {
+                reply.error(libc::ENOLCK);
+            }
             Ok(request) => handle(handler, request, reply),
             Err(_) => {
                 tracing::error!("a request of the kernel cannot be read: number {}", head.opcode);
@@ -259,16 +291,39 @@ impl Service {
         }
     }
 
+    /// A request may wait for a lock for as long as anybody has that: another entry takes the place of its
+    /// own. False: too many wait.
+    fn may_wait(&mut self, index: u32) -> bool {
+        let spare = self.entries.len() - self.usual;
+        if self.waiting >= spare + self.usual / 2 {
+            return false;
+        }
+        self.waiting += 1;
+        self.entries[index as usize].is_lock = true;
+        if self.registered < self.entries.len().min(self.usual + self.waiting) {
+            self.register_next();
+        }
+        true
+    }
+
     /// Puts a command for each answer in the ring.
     fn hand_over(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
         OWN.with_borrow_mut(|(_, own)| answered.append(own));
         answered.append(&mut self.shared.answered.lock());
         for index in answered.drain(..) {
-            let Slot { queue, commit_id, .. } = self.entries[index as usize];
+            let slot = &mut self.entries[index as usize];
+            self.waiting -= usize::from(std::mem::take(&mut slot.is_lock));
+            let Slot { queue, commit_id, .. } = *slot;
             self.command(index as usize, RING_COMMIT_AND_FETCH, (queue, commit_id));
         }
         self.answered = answered;
+    }
+
+    /// Tells the kernel of one more entry.
+    fn register_next(&mut self) {
+        self.registered += 1;
+        self.register(self.registered - 1);
     }
 
     fn register(&mut self, index: usize) {

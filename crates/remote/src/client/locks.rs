@@ -1,0 +1,432 @@
+//! Locks of this machine's programs: what they have, and who waits.
+//!
+//! The server's table decides. What is kept here serves three ends: an owner that has nothing is not told
+//! to the server at each `close`; a server that is started anew is told what there is; and a request that
+//! waits, or was given up while the server was away, is taken up again when the server is back.
+//!
+//! A request has a ticket. It is in a slot only until the server has said that it is in line; how it went
+//! comes in a message of its own. When the connection was lost that message may be lost, too: so all that
+//! are in line are asked for again.
+//!
+//! A request that nobody waits for any more (its program was killed, or its time is over, while the server
+//! was away) is cancelled when the server is back; what was given meanwhile is unlocked.
+
+use super::slots::Answer;
+use super::{Client, Phase};
+use crate::message::{Call, Caller};
+use leeward_env::{Class, Ctx, Nanos};
+use leeward_fs::locks::{
+    FileLock, LockCall, LockKind, LockOwner, LockRange, LockReply, LockRequest, OwnedLock,
+};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use leeward_vfs::locks::{LockAnswer, LockService, LockedRanges};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Locks of one call that tells of them.
+const TOLD_MAX: usize = 4096;
+/// A server keeps a session for two minutes after it has heard of it last. After that others may have had
+/// its locks, also where another process serves by now.
+const KEPT_FOR: Nanos = 110_000_000_000;
+
+/// What an owner has of one file.
+type Key = (NodeId, LockOwner);
+type Lost = Arc<dyn Fn(NodeId, LockOwner) + Send + Sync>;
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Locks(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    held: FxHashMap<Key, Held>,
+    /// Requests that are not answered, by ticket, in the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    /// Answers to programs that close files, which do not wait for a server that is away.
+    closing: FxHashMap<u64, LockAnswer>,
+    closed: u64,
+    lost: Option<Lost>,
+}
+
+#[derive(Default)]
+struct Held {
+    ranges: LockedRanges,
+    pid: u32,
+    /// The server may have noted more: requests of the owner were under way beside each other, or one has
+    /// failed on its way.
+    unsure: bool,
+}
+
+struct Waiting {
+    request: LockRequest,
+    caller: Caller,
+    /// `None`: nobody waits for it any more.
+    answer: Option<LockAnswer>,
+    /// It is in a slot, or waits for one.
+    is_asked: bool,
+    interrupted: bool,
+    since: Nanos,
+}
+
+impl State {
+    fn given(&mut self, request: &LockRequest) {
+        let held = self.held.entry((request.node, request.owner)).or_default();
+        if let Ok(range) = request.lock.range.of_kind(request.owner.kind) {
+            held.ranges.put(range, Some(request.lock.mode));
+        }
+        held.pid = request.lock.pid;
+    }
+
+    fn unlocked(&mut self, key: Key, range: LockRange) {
+        let is_sure = !self.has_waiting(key);
+        let Some(held) = self.held.get_mut(&key) else { return };
+        if let Ok(range) = range.of_kind(key.1.kind) {
+            held.ranges.put(range, None);
+        }
+        held.unsure |= !is_sure;
+        if held.ranges.is_empty() && !held.unsure {
+            self.held.remove(&key);
+        }
+    }
+
+    fn has_waiting(&self, key: Key) -> bool {
+        self.waiting.values().any(|waiting| (waiting.request.node, waiting.request.owner) == key)
+    }
+
+    fn doubt(&mut self, key: Key) {
+        self.held.entry(key).or_default().unsure = true;
+    }
+}
+
+impl Client {
+    pub(super) fn lock_service(&self) -> Arc<dyn LockService> {
+        Arc::new(self.clone())
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.0.state.lock().phase, Phase::Up(_))
+    }
+
+    fn ask_about_locks(&self, caller: Caller, call: LockCall, answer: Answer) {
+        self.ask(Call::Lock(caller, call), None, answer);
+    }
+
+    /// Asks for a lock, or asks again.
+    fn ask_for(&self, ticket: u64) {
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        waiting.is_asked = true;
+        let (caller, call) = (waiting.caller.clone(), LockCall::Set { request: waiting.request, ticket });
+        drop(state);
+        let client = self.clone();
+        self.ask_about_locks(caller, call, Box::new(move |result| client.was_answered(ticket, result)));
+    }
+
+    /// The server has answered a request for a lock, or it has failed on its way.
+    fn was_answered(&self, ticket: u64, result: Result<Reply>) {
+        let result = match result {
+            Ok(Reply::Lock(LockReply::Waits)) => return self.is_in_line(ticket),
+            other => other.and_then(super::done),
+        };
+        if let Err(Error::Io(why)) = &result
+            && !self.is_up()
+        {
+            return self.give_up(ticket, why);
+        }
+        self.decided(ticket, result);
+    }
+
+    fn is_in_line(&self, ticket: u64) {
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        waiting.is_asked = false;
+        let is_over = waiting.interrupted || waiting.answer.is_none();
+        drop(state);
+        if is_over {
+            self.ask_to_cancel(ticket);
+        }
+    }
+
+    /// It is over for whoever asked. The server may know it all the same, and is told when it is back.
+    fn give_up(&self, ticket: u64, why: &str) {
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        waiting.is_asked = false;
+        let key = (waiting.request.node, waiting.request.owner);
+        let answer = waiting.answer.take();
+        state.doubt(key);
+        drop(state);
+        if let Some(answer) = answer {
+            answer(Err(Error::Io(why.into())));
+        }
+    }
+
+    /// How a request for a lock went.
+    pub(super) fn decided(&self, ticket: u64, result: Result<()>) {
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.remove(&ticket) else { return };
+        let key = (waiting.request.node, waiting.request.owner);
+        let answer = match (&result, waiting.answer) {
+            (Ok(()), Some(answer)) => {
+                state.given(&waiting.request);
+                Some(answer)
+            }
+            (Ok(()), None) => {
+                drop(state);
+                return self.give_back(key, &waiting.request);
+            }
+            (Err(_), answer) => {
+                // a lock of `flock` is given up before it is converted
+                if key.1.kind == LockKind::Flock
+                    && let Some(held) = state.held.get_mut(&key)
+                    && held.ranges.iter().any(|(_, mode)| mode != waiting.request.lock.mode)
+                {
+                    held.ranges.put(LockRange::ALL, None);
+                    held.unsure = true;
+                }
+                answer
+            }
+        };
+        drop(state);
+        if let Some(answer) = answer {
+            answer(result);
+        }
+    }
+
+    /// Nobody wants a lock that was given.
+    fn give_back(&self, (node, owner): Key, request: &LockRequest) {
+        self.unlock(&Ctx::user(0, 0), node, owner, request.lock.range, Box::new(drop));
+    }
+
+    fn ask_to_cancel(&self, ticket: u64) {
+        let client = self.clone();
+        let answer = move |result| match result {
+            Ok(Reply::Done) => client.decided(ticket, Err(Error::Interrupted)),
+            Ok(Reply::Lock(LockReply::NotWaiting)) => client.is_not_waiting(ticket),
+            _ => (),
+        };
+        self.ask_about_locks(nobody(), LockCall::Cancel { ticket }, Box::new(answer));
+    }
+
+    /// The server does not have it in line. It was given, which is told, or was never asked for.
+    fn is_not_waiting(&self, ticket: u64) {
+        let mut state = self.0.locks.0.lock();
+        let is_unwanted = |waiting: &&mut Waiting| waiting.answer.is_none() && !waiting.is_asked;
+        let unwanted = state.waiting.get_mut(&ticket).filter(is_unwanted).map(|waiting| waiting.request);
+        if let Some(request) = unwanted {
+            state.waiting.remove(&ticket);
+            drop(state);
+            self.give_back((request.node, request.owner), &request);
+        }
+    }
+
+    /// The connection is up: what was in line is asked for again, what nobody wants is given up.
+    pub(super) fn take_up_locks(&self) {
+        let state = self.0.locks.0.lock();
+        let all = state.waiting.iter().filter(|(_, waiting)| !waiting.is_asked);
+        let all: Vec<(u64, bool)> =
+            all.map(|(ticket, waiting)| (*ticket, waiting.answer.is_some())).collect();
+        let in_slots = state.waiting.iter().filter(|(_, waiting)| waiting.is_asked && waiting.interrupted);
+        let interrupted: Vec<u64> = in_slots.map(|(ticket, _)| *ticket).collect();
+        drop(state);
+        for (ticket, is_wanted) in all {
+            if is_wanted { self.ask_for(ticket) } else { self.ask_to_cancel(ticket) }
+        }
+        interrupted.into_iter().for_each(|ticket| self.ask_to_cancel(ticket));
+    }
+
+    /// The connection is lost: nobody who closes a file waits for the next one.
+    pub(super) fn end_closing(&self) {
+        let closing = std::mem::take(&mut self.0.locks.0.lock().closing);
+        closing.into_values().for_each(|answer| answer(Ok(())));
+    }
+
+    /// Requests that have waited since before `then` for a server that is away, which it is since `away`.
+    pub(super) fn expire_locks(&self, (then, away): (Nanos, Nanos), why: &str) {
+        let state = self.0.locks.0.lock();
+        let over = state.waiting.iter().filter(|(_, waiting)| {
+            !waiting.is_asked && waiting.answer.is_some() && waiting.since.max(away) <= then
+        });
+        let over: Vec<u64> = over.map(|(ticket, _)| *ticket).collect();
+        drop(state);
+        over.into_iter().for_each(|ticket| self.give_up(ticket, why));
+    }
+
+    /// Calls that tell another server what there is. `is_kept`: nobody else can have had it. If not, all is
+    /// lost.
+    pub(super) fn tell_locks(&self, is_kept: bool) -> Vec<(Call<'static>, Answer)> {
+        let mut state = self.0.locks.0.lock();
+        // of what was given up the new server knows nothing
+        state.waiting.retain(|_, waiting| waiting.answer.is_some());
+        state.held.values_mut().for_each(|held| held.unsure = false);
+        let waits: Vec<Key> = state.waiting.values().map(|w| (w.request.node, w.request.owner)).collect();
+        state.held.retain(|key, held| !held.ranges.is_empty() || waits.contains(key));
+        let mut all = Vec::new();
+        for ((node, owner), held) in &state.held {
+            let lock = |(range, mode)| FileLock { range, mode, pid: held.pid };
+            all.extend(held.ranges.iter().map(|found| OwnedLock {
+                node: *node,
+                owner: *owner,
+                lock: lock(found),
+            }));
+        }
+        drop(state);
+        if !is_kept {
+            self.lose(&all);
+            return Vec::new();
+        }
+        let calls = all.chunks(TOLD_MAX).map(|some| {
+            let (client, told) = (self.clone(), some.to_vec());
+            let answer: Answer = Box::new(move |result| client.were_told(&told, result));
+            (Call::Lock(nobody(), LockCall::Tell(some.to_vec())), answer)
+        });
+        calls.collect()
+    }
+
+    fn were_told(&self, told: &[OwnedLock], result: Result<Reply>) {
+        match result {
+            Ok(Reply::Lock(LockReply::Lost(positions))) => {
+                let lost = positions.into_iter().filter_map(|at| told.get(at as usize).copied());
+                self.lose(&lost.collect::<Vec<_>>());
+            }
+            _ => self.lose(told),
+        }
+    }
+
+    /// These are lost: others may have had them.
+    fn lose(&self, all: &[OwnedLock]) {
+        if all.is_empty() {
+            return;
+        }
+        let mut state = self.0.locks.0.lock();
+        for OwnedLock { node, owner, lock } in all {
+            let Some(held) = state.held.get_mut(&(*node, *owner)) else { continue };
+            held.ranges.put(lock.range, None);
+            // of some ranges the server may have been told
+            held.unsure = true;
+        }
+        let tell = state.lost.clone();
+        drop(state);
+        let count = all.len();
+        tracing::error!(
+            "{}: {count} locks of programs are lost, as the server may have given them to others: what is done \
+             by the open files that they belong to fails with EIO",
+            self.0.server
+        );
+        for OwnedLock { node, owner, .. } in all {
+            tell.iter().for_each(|tell| tell(*node, *owner));
+        }
+    }
+
+    /// The mount ends: nobody is answered any more.
+    pub(super) fn end_locks(&self, why: &str) {
+        let mut state = self.0.locks.0.lock();
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        let answers = waiting.into_values().filter_map(|waiting| waiting.answer);
+        answers.for_each(|answer| answer(Err(Error::Io(why.into()))));
+        self.end_closing();
+    }
+}
+
+impl LockService for Client {
+    fn set(&self, ctx: &Ctx, request: LockRequest, ticket: u64, answer: LockAnswer) {
+        let (caller, since) = (self.caller(ctx, &Op::GetAttr { node: request.node }), self.0.env.now());
+        // what is refused at once needs no place here
+        let hopeless = self.0.state.lock().hopeless(self.0.timeout, since);
+        if let Some(why) = hopeless {
+            return answer(Err(Error::Io(why)));
+        }
+        let answer = Some(answer);
+        let waiting = Waiting { request, caller, answer, is_asked: true, interrupted: false, since };
+        self.0.locks.0.lock().waiting.insert(ticket, waiting);
+        self.ask_for(ticket);
+    }
+
+    fn cancel(&self, ticket: u64) {
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        waiting.interrupted = true;
+        drop(state);
+        // when the server is back, it is cancelled then
+        if self.is_up() {
+            self.ask_to_cancel(ticket);
+        }
+    }
+
+    fn unlock(&self, ctx: &Ctx, node: NodeId, owner: LockOwner, range: LockRange, answer: LockAnswer) {
+        let key = (node, owner);
+        let mut state = self.0.locks.0.lock();
+        if state.has_waiting(key) {
+            state.doubt(key);
+        }
+        drop(state);
+        let client = self.clone();
+        let answer = move |result: Result<Reply>| {
+            let result = result.and_then(super::done);
+            if result.is_ok() {
+                client.0.locks.0.lock().unlocked(key, range);
+            }
+            answer(result);
+        };
+        let caller = self.caller(ctx, &Op::GetAttr { node });
+        self.ask_about_locks(caller, LockCall::Unlock { node, owner, range }, Box::new(answer));
+    }
+
+    fn release(&self, node: NodeId, owner: LockOwner, answer: LockAnswer) {
+        let is_up = self.is_up();
+        let mut state = self.0.locks.0.lock();
+        if state.held.remove(&(node, owner)).is_none() {
+            drop(state);
+            return answer(Ok(()));
+        }
+        let number = state.closed;
+        state.closed += 1;
+        state.closing.insert(number, answer);
+        drop(state);
+        let client = self.clone();
+        let answered = move |_: Result<Reply>| {
+            let answer = client.0.locks.0.lock().closing.remove(&number);
+            if let Some(answer) = answer {
+                answer(Ok(()));
+            }
+        };
+        self.ask_about_locks(nobody(), LockCall::Release { node, owner }, Box::new(answered));
+        if !is_up || !self.is_up() {
+            self.end_closing();
+        }
+    }
+
+    fn test(
+        &self,
+        ctx: &Ctx,
+        request: LockRequest,
+        answer: Box<dyn FnOnce(Result<Option<FileLock>>) + Send>,
+    ) {
+        let caller = self.caller(ctx, &Op::GetAttr { node: request.node });
+        let answer = move |result| {
+            answer(match result {
+                Ok(Reply::Lock(LockReply::Free)) => Ok(None),
+                Ok(Reply::Lock(LockReply::Held(lock))) => Ok(Some(lock)),
+                other => other.and_then(super::done).map(|()| None),
+            });
+        };
+        self.ask_about_locks(caller, LockCall::Test(request), Box::new(answer));
+    }
+
+    fn on_lost(&self, lost: Lost) {
+        self.0.locks.0.lock().lost = Some(lost);
+    }
+}
+
+/// Whether a session that was heard of last at `heard` may still have its locks.
+pub(super) fn may_be_kept(heard: Nanos, now: Nanos) -> bool {
+    now.saturating_sub(heard) < KEPT_FOR
+}
+
+/// For calls that are in no user's name.
+fn nobody() -> Caller {
+    Caller { uid: 0, gid: 0, gids: Vec::new(), class: Class::Interactive, refs: false }
+}

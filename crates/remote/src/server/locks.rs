@@ -1,0 +1,108 @@
+//! Locks of the programs of clients. The table is the gate's; here is what a client may ask of it.
+//!
+//! A call about locks is answered at once, so that it keeps no slot: a request that waits is answered
+//! [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`]. That message may be
+//! lost with its connection. So a client that comes back asks again for what it waits for, which does no
+//! harm.
+
+use super::session::{Answer, Session};
+use super::{Shared, rights};
+use crate::message::{Caller, ToClient, frame};
+use leeward_fs::locks::{LockCall, LockReply, LockRequest, OwnedLock};
+use leeward_fs::{Op, Reply, Result};
+use leeward_vfs::locks::LockTable;
+use std::sync::Arc;
+
+/// Runs a call about locks.
+pub(super) fn run(
+    shared: &Shared,
+    session: &Arc<Session>,
+    (caller, call): (&Caller, LockCall),
+    answer: Answer,
+) {
+    let (table, number) = (&shared.locks, session.id.number);
+    let result = match call {
+        LockCall::Set { request, ticket } => return set(shared, session, caller, (request, ticket), answer),
+        LockCall::Test(request) => return test(shared, session, (caller, request), answer),
+        LockCall::Unlock { node, owner, range } => {
+            table.unlock(number, node, owner, range).map(|()| Reply::Done)
+        }
+        LockCall::Cancel { ticket } if table.cancel(number, ticket) => Ok(Reply::Done),
+        LockCall::Cancel { .. } => Ok(Reply::Lock(LockReply::NotWaiting)),
+        LockCall::Release { node, owner } => {
+            table.release(number, node, owner);
+            Ok(Reply::Done)
+        }
+        LockCall::Tell(locks) => Ok(Reply::Lock(LockReply::Lost(tell(table, session, &locks)))),
+    };
+    answer.give(None, result);
+}
+
+fn set(
+    shared: &Shared,
+    session: &Arc<Session>,
+    caller: &Caller,
+    (request, ticket): (LockRequest, u64),
+    answer: Answer,
+) {
+    let node = request.node;
+    let (ctx, is_restricted) = match session.admit(caller, &Op::GetAttr { node }) {
+        Ok(admitted) => admitted,
+        Err(e) => return answer.give(None, Err(e)),
+    };
+    if !is_restricted {
+        return ask(&shared.locks, session, (request, ticket), answer);
+    }
+    // it may be cancelled while it is checked
+    if let Err(e) = shared.locks.announce(session.id.number, ticket) {
+        return answer.give(None, Err(e));
+    }
+    let (table, of) = (shared.locks.clone(), session.clone());
+    rights::may_open(&shared.gate, session, ctx, node, move |permitted| match permitted {
+        Ok(()) => ask(&table, &of, (request, ticket), answer),
+        Err(e) => {
+            table.forget_announced(of.id.number, ticket);
+            answer.give(None, Err(e));
+        }
+    });
+}
+
+fn ask(table: &LockTable, session: &Arc<Session>, (request, ticket): (LockRequest, u64), answer: Answer) {
+    let of = session.clone();
+    let later = Box::new(move |result| {
+        if let Some(connection) = of.connection() {
+            connection.pipe.send(&frame(&ToClient::Granted { ticket, result }));
+        }
+    });
+    match table.set(session.id.number, &request, ticket, later) {
+        Some((_, result)) => answer.give(None, result.map(|()| Reply::Done)),
+        None => answer.give(None, Ok(Reply::Lock(LockReply::Waits))),
+    }
+}
+
+fn test(shared: &Shared, session: &Arc<Session>, (caller, request): (&Caller, LockRequest), answer: Answer) {
+    let node = request.node;
+    let (ctx, is_restricted) = match session.admit(caller, &Op::GetAttr { node }) {
+        Ok(admitted) => admitted,
+        Err(e) => return answer.give(None, Err(e)),
+    };
+    let (table, number) = (shared.locks.clone(), session.id.number);
+    let found = move |permitted: Result<()>| {
+        let found = permitted.and_then(|()| table.test(number, &request));
+        let reply = |lock| Reply::Lock(Option::map_or(lock, LockReply::Free, LockReply::Held));
+        answer.give(None, found.map(reply));
+    };
+    if is_restricted { rights::may_open(&shared.gate, session, ctx, node, found) } else { found(Ok(())) }
+}
+
+/// Takes what the client had before; positions of what it does not get.
+fn tell(table: &LockTable, session: &Arc<Session>, locks: &[OwnedLock]) -> Vec<u32> {
+    let host = session.host();
+    let may_have = |told: &OwnedLock| {
+        let is_known = !told.node.is_view() && !host.grant.is_restricted() || session.knows(told.node);
+        is_known && host.grant.has(told.node)
+    };
+    let is_lost = |told: &&OwnedLock| !may_have(told) || !table.tell(session.id.number, told);
+    let positions = (0u32..).zip(locks);
+    positions.filter(|(_, told)| is_lost(told)).map(|(position, _)| position).collect()
+}

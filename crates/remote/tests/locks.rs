@@ -1,0 +1,395 @@
+//! Locks of programs on several machines: who has them, who waits, and what becomes of them when
+//! connections break and servers end.
+#![allow(missing_docs)]
+
+mod rig;
+
+use leeward_fs::locks::{
+    FileLock, LAST_BYTE, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest,
+    OwnedLock,
+};
+use leeward_fs::{Error, NodeId, Reply, Result};
+use leeward_remote::message::{Call, ToClient, ToServer};
+use leeward_remote::{Client, Grant};
+use leeward_vfs::Backend;
+use leeward_vfs::locks::{LockService, OwnMount};
+use rig::proxy::{Fate, Proxy, WHOLE};
+use rig::raw::{Raw, root, slot};
+use rig::{Rig, make, user};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use LockKind::{Flock, Posix};
+use LockMode::{Exclusive, Shared};
+
+const ROOT: NodeId = NodeId::ROOT;
+const SOON: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(20);
+
+static TICKET: AtomicU64 = AtomicU64::new(1);
+
+/// A machine whose kernel asks for locks.
+struct Machine {
+    locks: Arc<dyn LockService>,
+    lost: Receiver<(NodeId, LockOwner)>,
+}
+
+/// A request that was not answered at once.
+struct Waits {
+    ticket: u64,
+    answer: Receiver<Result<()>>,
+}
+
+impl Waits {
+    fn is_answered(&self) -> Result<()> {
+        self.answer.recv_timeout(LONG).expect("an answer")
+    }
+
+    fn still_waits(&self) {
+        assert!(self.answer.recv_timeout(SOON).is_err(), "it does not wait");
+    }
+}
+
+impl Machine {
+    fn new(locks: Arc<dyn LockService>) -> Machine {
+        let (send, lost) = channel();
+        locks.on_lost(Arc::new(move |node, owner| _ = send.send((node, owner))));
+        Machine { locks, lost }
+    }
+
+    fn of(client: &Client) -> Machine {
+        Machine::new(client.locks().expect("locks"))
+    }
+
+    fn ask(&self, uid: u32, request: LockRequest) -> Waits {
+        let ticket = TICKET.fetch_add(1, Ordering::Relaxed);
+        let (send, answer) = channel();
+        let answered = Box::new(move |result| drop(send.send(result)));
+        self.locks.set(&user(uid), request, ticket, answered);
+        Waits { ticket, answer }
+    }
+
+    fn wait(&self, owner: LockOwner, node: NodeId, mode: LockMode) -> Waits {
+        self.ask(0, request(node, owner, LockRange::ALL, mode, true))
+    }
+
+    fn lock(&self, owner: LockOwner, node: NodeId, mode: LockMode) -> Result<()> {
+        self.ask(0, request(node, owner, LockRange::ALL, mode, false)).is_answered()
+    }
+
+    fn unlock(&self, owner: LockOwner, node: NodeId, (first, last): (u64, u64)) -> Result<()> {
+        let (send, answer) = channel();
+        let range = LockRange { first, last };
+        self.locks.unlock(&user(0), node, owner, range, Box::new(move |result| drop(send.send(result))));
+        answer.recv_timeout(LONG).expect("an answer")
+    }
+
+    fn release(&self, owner: LockOwner, node: NodeId) {
+        let (send, answer) = channel();
+        self.locks.release(node, owner, Box::new(move |result| drop(send.send(result))));
+        answer.recv_timeout(LONG).expect("an answer").expect("released");
+    }
+
+    fn test(&self, owner: LockOwner, node: NodeId, (first, last): (u64, u64)) -> Result<Option<FileLock>> {
+        let (send, answer) = channel();
+        let request = request(node, owner, LockRange { first, last }, Shared, false);
+        self.locks.test(&user(0), request, Box::new(move |found| drop(send.send(found))));
+        answer.recv_timeout(LONG).expect("an answer")
+    }
+}
+
+fn owner(kind: LockKind, number: u64) -> LockOwner {
+    LockOwner { kind, number }
+}
+
+fn request(node: NodeId, owner: LockOwner, range: LockRange, mode: LockMode, wait: bool) -> LockRequest {
+    LockRequest { node, owner, lock: FileLock { range, mode, pid: 77 }, wait }
+}
+
+const P: LockOwner = LockOwner { kind: Posix, number: 1 };
+const F: LockOwner = LockOwner { kind: Flock, number: 1 };
+
+fn two(rig: &Rig) -> (Client, Client, NodeId) {
+    let (a, b) = (rig.host("a", Grant::default()), rig.host("b", Grant::default()));
+    let node = make(&a, ROOT, b"file").expect("made").node;
+    (a, b, node)
+}
+
+fn counts(rig: &Rig) -> Vec<u64> {
+    let mut counts: Vec<u64> = rig.server().sessions().iter().map(|session| session.locks).collect();
+    counts.sort_unstable();
+    counts
+}
+
+#[test]
+fn locks_exclude_between_machines_and_the_servers_own_mount() {
+    let rig = Rig::new();
+    let (a, b, node) = two(&rig);
+    let own = Machine::new(Arc::new(OwnMount::new(rig.gate.locks().expect("a table"))));
+    let (a, b) = (Machine::of(&a), Machine::of(&b));
+    for owner in [P, F] {
+        a.lock(owner, node, Exclusive).expect("locked");
+        assert_eq!(b.lock(owner, node, Shared), Err(Error::Locked));
+        assert_eq!(own.lock(owner, node, Shared), Err(Error::Locked));
+        let of_b = b.wait(owner, node, Exclusive);
+        of_b.still_waits();
+        let of_own = own.wait(owner, node, Exclusive);
+        of_own.still_waits();
+        a.release(owner, node);
+        of_b.is_answered().expect("in order");
+        of_own.still_waits();
+        b.unlock(owner, node, (0, LAST_BYTE)).expect("unlocked");
+        of_own.is_answered().expect("the next");
+        own.release(owner, node);
+    }
+    assert_eq!(counts(&rig), [0, 0]);
+    a.lock(P, node, Exclusive).expect("locked");
+    a.unlock(P, node, (10, 19)).expect("cut in two");
+    assert_eq!(counts(&rig), [0, 2]);
+    assert_eq!(b.test(P, node, (10, 19)), Ok(None));
+    let found = b.test(P, node, (5, 30)).expect("tested").expect("a lock");
+    assert_eq!((found.range, found.mode, found.pid), (LockRange { first: 0, last: 9 }, Exclusive, 0));
+    let found = a.test(owner(Posix, 2), node, (25, 30)).expect("tested").expect("a lock");
+    assert_eq!((found.range, found.pid), (LockRange { first: 20, last: LAST_BYTE }, 77));
+}
+
+#[test]
+fn one_who_is_interrupted_never_gets_it() {
+    let rig = Rig::new();
+    let (a, b, node) = two(&rig);
+    let (a, b) = (Machine::of(&a), Machine::of(&b));
+    a.lock(P, node, Exclusive).expect("locked");
+    let waits = b.wait(P, node, Exclusive);
+    waits.still_waits();
+    b.locks.cancel(waits.ticket);
+    assert_eq!(waits.is_answered(), Err(Error::Interrupted));
+    a.release(P, node);
+    assert_eq!(counts(&rig), [0, 0]);
+    a.lock(P, node, Exclusive).expect("nobody has it");
+    // at the same moment as it is given: one or the other
+    for _ in 0..200 {
+        let waits = b.wait(P, node, Exclusive);
+        let (send, released) = channel();
+        a.locks.release(node, P, Box::new(move |result| drop(send.send(result))));
+        b.locks.cancel(waits.ticket);
+        released.recv_timeout(LONG).expect("an answer").expect("released");
+        match waits.is_answered() {
+            Ok(()) => b.release(P, node),
+            Err(e) => assert_eq!(e, Error::Interrupted),
+        }
+        a.lock(P, node, Exclusive).expect("nobody has it");
+    }
+}
+
+#[test]
+fn more_may_wait_than_there_are_slots() {
+    let rig = Rig::new();
+    let (a, b, node) = two(&rig);
+    let (holder, waiter) = (Machine::of(&a), Machine::of(&b));
+    holder.lock(P, node, Exclusive).expect("locked");
+    let all: Vec<Waits> = (0..3000).map(|number| waiter.wait(owner(Posix, number), node, Shared)).collect();
+    all[2999].still_waits();
+    make(&b, ROOT, b"other").expect("others do not notice");
+    holder.release(P, node);
+    all.iter().for_each(|waits| waits.is_answered().expect("locked"));
+    assert_eq!(counts(&rig), [0, 3000]);
+    b.close();
+    rig.settles(1, 1);
+    holder.lock(P, node, Exclusive).expect("the session gave them back");
+}
+
+#[test]
+fn an_owner_without_locks_is_no_message() {
+    let rig = Rig::new();
+    let (a, _b, node) = two(&rig);
+    let machine = Machine::of(&a);
+    machine.lock(P, node, Exclusive).expect("locked");
+    machine.unlock(P, node, (0, LAST_BYTE)).expect("unlocked");
+    drop(rig); // nobody answers
+    machine.release(P, node);
+    machine.release(owner(Posix, 9), node);
+}
+
+#[test]
+fn a_session_that_ends_gives_its_locks_back() {
+    let rig = Rig::new();
+    let (a, b, node) = two(&rig);
+    let (of_a, of_b) = (Machine::of(&a), Machine::of(&b));
+    of_a.lock(F, node, Exclusive).expect("locked");
+    let waits = of_b.wait(F, node, Exclusive);
+    waits.still_waits();
+    let session = rig.server().sessions().into_iter().find(|session| session.locks == 1).expect("that of a");
+    assert!(rig.server().end_session(session.number));
+    waits.is_answered().expect("it has it now");
+    // the client comes back, and its lock is lost
+    assert_eq!(of_a.lost.recv_timeout(LONG), Ok((node, F)));
+    let again = of_a.wait(F, node, Shared);
+    again.still_waits();
+    b.close();
+    again.is_answered().expect("that of b has ended");
+}
+
+#[test]
+fn waiting_goes_on_when_the_connection_was_lost() {
+    let rig = Rig::new();
+    let (a, _b, node) = two(&rig);
+    let closed = Arc::new(AtomicBool::new(false));
+    let is_closed = closed.clone();
+    let nothing = Fate { bytes: 0, ..WHOLE };
+    let proxy = Proxy::start(&rig.env, rig.at, move |_| {
+        if is_closed.load(Ordering::SeqCst) { (nothing, nothing) } else { (WHOLE, WHOLE) }
+    });
+    let away = |is_away: bool| {
+        closed.store(is_away, Ordering::SeqCst);
+        proxy.cut();
+    };
+    rig.know(3, "through", Grant::default());
+    let client = rig.connect(proxy.at, [3; 32], None).expect("connected");
+    let (a, c) = (Machine::of(&a), Machine::of(&client));
+    c.lock(F, node, Shared).expect("locked");
+    a.lock(P, node, Exclusive).expect("locked");
+    let (first, second) = (c.wait(P, node, Exclusive), c.wait(owner(Posix, 2), node, Shared));
+    first.still_waits();
+    away(false);
+    first.still_waits();
+    // given while nobody is there to hear of it
+    away(true);
+    a.release(P, node);
+    first.still_waits();
+    c.locks.cancel(second.ticket);
+    away(false);
+    first.is_answered().expect("locked");
+    assert_eq!(second.is_answered(), Err(Error::Interrupted));
+    // who closes a file does not wait for the server, and the lock is given back later
+    away(true);
+    while client.away().is_none() {
+        rig.env.sleep(Duration::from_millis(5));
+    }
+    c.release(P, node);
+    assert_eq!(a.lock(P, node, Shared), Err(Error::Locked));
+    away(false);
+    a.wait(P, node, Exclusive).is_answered().expect("it was given back");
+    assert_eq!((c.lost.try_recv().is_err(), counts(&rig)), (true, vec![0, 1, 1]));
+}
+
+#[test]
+fn a_new_server_is_told_what_there_is_before_others_get_it() {
+    let mut rig = Rig::new();
+    let (a, b, node) = two(&rig);
+    let (of_a, of_b) = (Machine::of(&a), Machine::of(&b));
+    for in_order in [true, false] {
+        of_a.lock(P, node, Exclusive).expect("locked");
+        of_a.unlock(P, node, (10, 19)).expect("cut in two");
+        of_a.lock(F, node, Shared).expect("locked");
+        let in_line = of_b.wait(P, node, Shared);
+        in_line.still_waits();
+        rig.restart(in_order);
+        let want = of_b.ask(0, request(node, F, LockRange::ALL, Exclusive, false));
+        assert_eq!(want.is_answered(), Err(Error::Locked), "it was told of in time");
+        in_line.still_waits();
+        assert_eq!(counts(&rig), [0, 3]);
+        of_a.release(P, node);
+        in_line.is_answered().expect("locked");
+        of_a.release(F, node);
+        of_b.release(P, node);
+        assert_eq!(counts(&rig), [0, 0]);
+    }
+    assert!(of_a.lost.try_recv().is_err() && of_b.lost.try_recv().is_err());
+}
+
+#[test]
+fn restricted_hosts_lock_only_what_they_may_open() {
+    let rig = Rig::new();
+    let all = rig.host("all", Grant::default());
+    let node = make(&all, ROOT, b"file").expect("made").node;
+    let few = rig.host("x few", Grant { uids: vec![(1000, 1999)], ..Grant::default() });
+    let of_few = Machine::of(&few);
+    let ask = |uid, node| of_few.ask(uid, request(node, P, LockRange::ALL, Shared, false)).is_answered();
+    assert_eq!(ask(1000, node), Err(Error::Stale), "it does not know it");
+    let lookup = |uid| few.call(&user(uid), leeward_fs::Op::Lookup { dir: ROOT, name: b"file" });
+    lookup(1000).expect("found");
+    assert_eq!(ask(1000, node), Ok(()), "others may read it");
+    assert_eq!(ask(0, node), Err(Error::NotPermitted));
+    let set = leeward_fs::SetAttr { mode: Some(0o600), ..Default::default() };
+    all.call(&user(0), leeward_fs::Op::SetAttr { node, set }).expect("set");
+    assert_eq!(ask(1000, node), Err(Error::Access));
+    let volumes = Machine::of(&rig.host("volumes", Grant { volumes: vec![77], ..Grant::default() }));
+    assert_eq!(volumes.lock(P, node, Shared), Err(Error::Access));
+    // while its rights are checked it can be cancelled
+    let set = leeward_fs::SetAttr { mode: Some(0o644), ..Default::default() };
+    all.call(&user(0), leeward_fs::Op::SetAttr { node, set }).expect("set");
+    of_few.release(P, node);
+    Machine::of(&all).lock(P, node, Exclusive).expect("locked");
+    for _ in 0..100 {
+        let waits = of_few.ask(1000, request(node, P, LockRange::ALL, Shared, true));
+        of_few.locks.cancel(waits.ticket);
+        assert_eq!(waits.is_answered(), Err(Error::Interrupted));
+    }
+}
+
+/// Says something about locks, and hears the answer.
+fn say(raw: &mut Raw, place: u16, number: u32, call: LockCall) -> Result<Reply> {
+    raw.say(&ToServer::Call(slot(place, number), Call::Lock(root(), call)));
+    match raw.hear() {
+        Ok(ToClient::Answer(_, result, _)) => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_that_says_anything_harms_nobody() {
+    let rig = Rig::new();
+    let (a, _, node) = two(&rig);
+    let of_a = Machine::of(&a);
+    of_a.lock(P, node, Exclusive).expect("locked");
+    rig.know(50, "raw", Grant::default());
+    let (mut raw, _) = Raw::welcomed(&rig, 50, None);
+    let mut number = 0;
+    let mut ask = |call| {
+        number += 1;
+        say(&mut raw, 0, number, call)
+    };
+    let set = |first, last, ticket| {
+        let request = request(node, P, LockRange { first, last }, Shared, true);
+        LockCall::Set { request, ticket }
+    };
+    assert_eq!(ask(set(5, 4, 1)), Err(Error::Invalid));
+    assert_eq!(ask(set(0, u64::MAX, 1)), Err(Error::Invalid));
+    assert_eq!(ask(set(0, 9, 1)), Ok(Reply::Lock(LockReply::Waits)));
+    assert_eq!(ask(set(0, 9, 1)), Ok(Reply::Lock(LockReply::Waits)), "once more");
+    assert_eq!(ask(LockCall::Cancel { ticket: 5 }), Ok(Reply::Lock(LockReply::NotWaiting)));
+    let all = LockRange::ALL;
+    assert_eq!(
+        ask(LockCall::Unlock { node, owner: P, range: all }),
+        Ok(Reply::Done),
+        "its own, which has none"
+    );
+    assert_eq!(ask(LockCall::Release { node, owner: P }), Ok(Reply::Done));
+    let view = NodeId(u64::MAX);
+    let told = |node| OwnedLock { node, owner: P, lock: FileLock { range: all, mode: Exclusive, pid: 0 } };
+    let lost = Ok(Reply::Lock(LockReply::Lost(vec![0, 1])));
+    assert_eq!(ask(LockCall::Tell(vec![told(node), told(view)])), lost);
+    assert_eq!(counts(&rig), [0, 0, 1]);
+    // as many as there may be, of files that there are not
+    let far = |byte: u64| OwnedLock {
+        node: NodeId(123_456_789),
+        owner: P,
+        lock: FileLock { range: LockRange { first: 2 * byte, last: 2 * byte }, mode: Shared, pid: 0 },
+    };
+    for chunk in 0..20 {
+        let some = (0..4000).map(|n| far(chunk * 4000 + n)).collect();
+        ask(LockCall::Tell(some)).expect("answered");
+    }
+    let most = counts(&rig)[2];
+    assert!(most <= 65_536, "{most}");
+    of_a.lock(owner(Posix, 2), NodeId(123_456_789), Exclusive).expect_err("they are there");
+    raw.cut();
+    // it holds, and waits, and is gone: when its session ends, nothing is left
+    let session = rig.server().sessions().into_iter().find(|session| session.locks > 1).expect("there");
+    assert!(rig.server().end_session(session.number));
+    of_a.lock(owner(Posix, 2), NodeId(123_456_789), Exclusive).expect("they are gone");
+    of_a.release(P, node);
+    assert_eq!(of_a.lock(owner(Posix, 3), node, Exclusive), Ok(()));
+}

@@ -1,0 +1,143 @@
+//! Locks of programs on files, for all machines that have mounted a cell: one table at the server, for
+//! all sessions and its own mount.
+//!
+//! A request that must wait takes no thread: it is a closure that is called when the lock is there. Those
+//! who wait are looked at in the order in which they came, and each that nothing is in the way of any more
+//! gets its lock. As on a local file system, a request that nothing is in the way of does not wait for
+//! earlier ones: an owner that has part of what others wait for may take more.
+//!
+//! **Grace.** A table that begins may follow one of a server that has ended, whose clients still have
+//! locks. For [`GRACE`] it only takes what they tell of those, and everything else waits. Later a lock that
+//! is told of is taken if nobody has had a lock on the file since.
+//!
+//! Closures are called with no lock held.
+
+mod ranges;
+mod service;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use ranges::LockedRanges;
+pub use service::{LockService, OwnMount};
+
+use leeward_env::{Env, Nanos};
+use leeward_fs::locks::{FileLock, LockOwner, LockRange, LockRequest, OwnedLock};
+use leeward_fs::{Error, NodeId, Result};
+use parking_lot::Mutex;
+use state::{Answers, State};
+
+/// How long a new table takes only what clients tell of their locks.
+pub const GRACE: Nanos = 6_000_000_000;
+/// The session of the server's own mount.
+pub const OWN_MOUNT: u64 = 0;
+/// Locked ranges of a session, and requests of it that wait, at most.
+pub const LOCKS_MAX: usize = 65_536;
+/// Requests of a session that wait, at most.
+pub const WAITING_MAX: usize = 16_384;
+
+/// Takes the answer to a request that has waited.
+pub type LockAnswer = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// The locks of a cell. See the module's head.
+pub struct LockTable {
+    env: Env,
+    state: Mutex<State>,
+}
+
+impl LockTable {
+    /// A table without locks. `grace`: clients of a server before may have some.
+    pub fn new(env: &Env, grace: bool) -> LockTable {
+        let until = grace.then(|| env.now() + GRACE);
+        LockTable { env: env.clone(), state: Mutex::new(State::new(until)) }
+    }
+
+    /// From now on the session may have locks.
+    pub fn begin_session(&self, session: u64) {
+        self.state.lock().begin_session(session);
+    }
+
+    /// The session has no locks any more, and none of its requests waits.
+    pub fn end_session(&self, session: u64) {
+        self.change(|state, answers| state.end_session(session, answers));
+    }
+
+    /// Takes or converts a lock. `None`: it waits, and `later` is called; else that comes back. `ticket`: the
+    /// session's number for it; with that of a request that waits it takes the place of that one.
+    pub fn set(
+        &self,
+        session: u64,
+        request: &LockRequest,
+        ticket: u64,
+        later: LockAnswer,
+    ) -> Option<(LockAnswer, Result<()>)> {
+        self.change(|state, answers| state.set(session, request, (ticket, later), answers))
+    }
+
+    /// A request with this ticket will come, when its rights were checked: until then it can be cancelled.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLocks`], [`Error::Stale`].
+    pub fn announce(&self, session: u64, ticket: u64) -> Result<()> {
+        self.state.lock().announce(session, ticket)
+    }
+
+    /// The request that was announced does not come.
+    pub fn forget_announced(&self, session: u64, ticket: u64) {
+        self.state.lock().forget_announced(session, ticket);
+    }
+
+    /// Gives up what the owner has in a range.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::TooManyLocks`] when it would cut one range in two and the session has too
+    /// many.
+    pub fn unlock(&self, session: u64, node: NodeId, owner: LockOwner, range: LockRange) -> Result<()> {
+        self.change(|state, answers| state.unlock(session, node, owner, range, answers))
+    }
+
+    /// Gives up all that the owner has of a file.
+    pub fn release(&self, session: u64, node: NodeId, owner: LockOwner) {
+        self.change(|state, answers| state.release(session, node, owner, answers));
+    }
+
+    /// A lock that is in the way of this one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn test(&self, session: u64, request: &LockRequest) -> Result<Option<FileLock>> {
+        self.state.lock().test(session, request)
+    }
+
+    /// The request waits no longer: it is answered [`Error::Interrupted`]. False: none waits.
+    pub fn cancel(&self, session: u64, ticket: u64) -> bool {
+        self.change(|state, answers| state.cancel(session, ticket, answers))
+    }
+
+    /// Takes a lock that a client had at a server before; false: somebody else may have had it since.
+    pub fn tell(&self, session: u64, told: &OwnedLock) -> bool {
+        self.change(|state, answers| state.tell(session, told, answers))
+    }
+
+    /// Ends the grace when it is over. To be called now and then.
+    pub fn tick(&self) {
+        let now = self.env.now();
+        self.change(|state, answers| state.tick(now, answers));
+    }
+
+    /// How many ranges a session has locked.
+    pub fn count(&self, session: u64) -> u64 {
+        self.state.lock().count(session)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State, &mut Answers) -> R) -> R {
+        let mut answers = Answers::default();
+        let result = change(&mut self.state.lock(), &mut answers);
+        answers.into_iter().for_each(|(answer, result)| answer(result));
+        result
+    }
+}
+
+fn no_session() -> Error {
+    Error::Io("the session has ended".into())
+}
