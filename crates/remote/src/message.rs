@@ -89,6 +89,19 @@ pub enum Call<'a> {
     Op(Caller, Op<'a>),
     /// References are returned.
     Forget(Vec<(NodeId, u64)>),
+    /// A command that a program of the client's machine gives.
+    Command(Caller, Command<'a>),
+}
+
+/// A command, which is asked for and answered in text. The answer may be longer than a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Runs one. The answer is its number, as eight bytes.
+    Begin(&'a [u8]),
+    /// Asks for more of the answer, and waits until there is some. Nothing: that was all.
+    More(u64),
+    /// Nobody wants to hear more of the answer.
+    End(u64),
 }
 
 /// A message of a client.
@@ -178,6 +191,34 @@ impl Wire<'_> for Caller {
     }
 }
 
+impl<'a> Wire<'a> for Command<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Command::Begin(text) => {
+                out.push(1);
+                text.put(out);
+            }
+            Command::More(number) => {
+                out.push(2);
+                number.put(out);
+            }
+            Command::End(number) => {
+                out.push(3);
+                number.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Input<'a>) -> Taken<Command<'a>> {
+        match u8::take(from)? {
+            1 => Wire::take(from).map(Command::Begin),
+            2 => Wire::take(from).map(Command::More),
+            3 => Wire::take(from).map(Command::End),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
 impl<'a> Wire<'a> for ToServer<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -195,6 +236,12 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 out.push(3);
                 slot.put(out);
                 all.put(out);
+            }
+            ToServer::Call(slot, Call::Command(caller, command)) => {
+                out.push(6);
+                slot.put(out);
+                caller.put(out);
+                command.put(out);
             }
             ToServer::Ping(number) => {
                 out.push(4);
@@ -214,6 +261,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
             3 => Ok(ToServer::Call(Wire::take(from)?, Call::Forget(Wire::take(from)?))),
             4 => Wire::take(from).map(ToServer::Ping),
             5 => Ok(ToServer::Bye),
+            6 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Command(Wire::take(from)?, Wire::take(from)?)))
+            }
             _ => Err(Malformed::Unknown),
         }
     }

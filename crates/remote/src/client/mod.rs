@@ -12,6 +12,7 @@
 //!
 //! Locks: the state, then a pipe; `files`, `groups`, `watcher` alone. None is held while an answer is given.
 
+mod commands;
 mod connect;
 mod files;
 mod groups;
@@ -20,6 +21,7 @@ mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
+pub use commands::{CommandLost, User};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};

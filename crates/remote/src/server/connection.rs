@@ -340,6 +340,9 @@ fn call_in(
             give_back(shared, session, &all);
             answer.give(None, Ok(Reply::Done));
         }
+        Call::Command(caller, command) => {
+            super::commands::hear(shared, session, (&caller, command), answer);
+        }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {

@@ -10,11 +10,13 @@
 //! is called.
 
 mod admit;
+mod commands;
 mod connection;
 mod rights;
 mod session;
 
 pub use admit::Grant;
+pub use commands::Asker;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
@@ -68,6 +70,10 @@ pub trait Hosts: Send + Sync + 'static {
     /// # Errors
     /// For a person: why not.
     fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String>;
+
+    /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
+    /// false. May take long.
+    fn command(&self, _: &Asker, _: &[u8], _tell: &mut dyn FnMut(&[u8]) -> bool) {}
 }
 
 /// Serves a cell to other machines until it is closed or dropped.
@@ -94,6 +100,7 @@ struct Shared {
     ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
+    commands: commands::Commands,
 }
 
 impl Server {
@@ -126,6 +133,7 @@ impl Server {
             ended: Arc::default(),
             wakers,
             settle,
+            commands: commands::Commands::default(),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         // from here on an error ends the threads that have begun
@@ -198,6 +206,7 @@ impl Server {
     /// Tells all clients how the cell was closed, and hangs up. After [`Server::stop`].
     pub fn hang_up(&self, durable: bool) {
         self.stop();
+        self.shared.commands.end_all();
         // clients send again what was not answered, which must not have been done then
         let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });
@@ -391,6 +400,7 @@ impl Shared {
                 self.forget_session(&session);
             }
         }
+        self.commands.drop_unheard(now);
         !self.has_ended()
     }
 
