@@ -17,6 +17,7 @@ mod cmd;
 mod control;
 mod doors;
 mod fail;
+mod host_commands;
 mod host_keys;
 mod keeper;
 mod locate;

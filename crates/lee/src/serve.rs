@@ -37,9 +37,9 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Steps of the wait until callers of `lee down` have heard how it ended.
@@ -311,7 +311,12 @@ impl ServedCell {
                 after_a_crash: AtomicBool::new(options.is_after_crash(&dir)),
                 lifecycle: lifecycle.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, mount, machines, doors, stale))
+            let service = Arc::new(service);
+            if let Some(machines) = &machines {
+                let service: Weak<CellService> = Arc::downgrade(&service);
+                machines.answer_by(service);
+            }
+            Ok((Server::start(env, &dir, service)?, mount, machines, doors, stale))
         });
         let (server, mount, machines, doors, stale) = match mounted {
             Ok(mounted) => mounted,

@@ -96,7 +96,7 @@ struct Row {
 /// # Errors
 /// When nothing serves the cell.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let cell = invocation.cell()?;
+    let cell = invocation.cell_anywhere()?;
     let mut before = flows(&cell)?;
     loop {
         invocation.env.sleep(Duration::from_secs_f64(args.every));
