@@ -26,6 +26,7 @@ mod logging;
 mod machines;
 mod memory;
 mod metrics;
+mod mount_helper;
 mod mount_options;
 mod mounts;
 mod notify;
@@ -46,6 +47,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if let Some(code) = keeper::if_keeper() {
+        return code;
+    }
+    if let Some(code) = mount_helper::if_helper() {
         return code;
     }
     let cli = match args::parse() {

@@ -9,7 +9,7 @@ use common::{Place, can_mount, is_mounted, lee, run, say, until};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -345,4 +345,63 @@ fn a_killed_mount_comes_back_until_it_is_unmounted() {
     until("a dead mount", || fs::read(a.path("file")).is_err());
     a.mount(&[]).good();
     assert_eq!(fs::read(a.path("file")).expect("read"), b"x", "a dead mount is taken away");
+}
+
+/// The helper of mount(8), while this lives.
+struct Helper(PathBuf);
+
+impl Helper {
+    /// `None`: this machine has one, which may be another program.
+    fn install() -> Option<Helper> {
+        let at = PathBuf::from("/sbin/mount.leeward");
+        std::os::unix::fs::symlink(common::LEE, &at).ok().map(|()| Helper(at))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn mount_8_and_fstab_mount_it() {
+    if !can_mount() {
+        return;
+    }
+    let Some(_helper) = Helper::install() else { return eprintln!("skipped: there is /sbin/mount.leeward") };
+    let served = Served::new();
+    let a = Machine::new(&served, "a");
+    let at = a.at.to_str().expect("UTF-8").to_owned();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        run(a.here(command.args(["-t", "leeward", &a.server, &at, "-o", options])))
+    };
+    let refused = mount("rw");
+    assert_eq!((refused.code, refused.err.contains("lee host add")), (32, true), "{refused:?}");
+    let wrong = mount("nonsense");
+    assert_eq!((wrong.code != 0, wrong.err.contains("nonsense")), (true, true), "{wrong:?}");
+    let token = served.place.beside("token");
+    fs::write(&token, served.token("a", &[])).expect("written");
+    let options =
+        format!("_netdev,nofail,noexec,x-systemd.automount,timeout=10s,token-file={}", token.display());
+    mount(&options).good();
+    fs::write(a.path("file"), "x").expect("written");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read");
+    let line = mounts.lines().find(|line| line.contains(&at)).expect("mounted");
+    assert!(line.contains("noexec") && line.contains(&a.server), "{line}");
+    let again = mount(&options);
+    assert_eq!((again.code, again.err.contains("mounted already")), (32, true), "{again:?}");
+    run(Command::new("umount").arg(&a.at)).good();
+    // as a line of fstab, without the token, which is not needed any more
+    fs::remove_file(&token).expect("removed");
+    let fstab = served.place.beside("fstab");
+    fs::write(&fstab, format!("{} {at} leeward {options},ro 0 0\n", a.server)).expect("written");
+    let mut all = Command::new("mount");
+    run(a.here(all.arg("-T").arg(&fstab).arg(&at))).good();
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
+    assert!(fs::write(a.path("file"), "y").is_err(), "read-only");
+    // mount -a sees that it is mounted
+    let mut all = Command::new("mount");
+    run(a.here(all.arg("-T").arg(&fstab).arg("-a"))).good();
 }

@@ -15,7 +15,7 @@ mod key;
 mod lab;
 mod lab_s3;
 mod man;
-mod mount;
+pub mod mount;
 mod pool;
 mod probe;
 mod quota;

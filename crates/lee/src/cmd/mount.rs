@@ -1,6 +1,7 @@
 //! `lee mount`: mount a cell that another machine serves.
 
-use super::Invocation;
+use super::{Command, Invocation};
+use crate::args::Cli;
 use crate::background::{self, ParentPipe, Role, Start};
 use crate::control::SocketPath;
 use crate::control::relay::Relay;
@@ -13,6 +14,7 @@ use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
 use crate::{locate, logging, mounts, notify, when};
+use clap::Parser;
 use leeward_env::Env;
 use leeward_fs::invitation::InvitationToken;
 use leeward_fuse::{Mount, Unmounted};
@@ -146,6 +148,21 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     }
     let started = start_in_background(env, &args)?;
     announce(invocation.format, &args.server, &started, &started.cell.to_string_lossy())
+}
+
+/// Mounts in the background as a command line of `lee` says, with this token.
+///
+/// # Errors
+/// Why it could not be mounted.
+pub fn in_background_as(env: &Env, line: &[OsString], token: Option<String>) -> Result<(), Fail> {
+    let cli = Cli::try_parse_from(line).map_err(|e| {
+        let text = e.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        Fail::usage(first.strip_prefix("error: ").unwrap_or(first))
+    })?;
+    let Command::Mount(args) = cli.command else { return Err(Fail::usage("not a mount")) };
+    let args = Args { token: token.or(args.token), ..args };
+    start_in_background(env, &args).map(drop)
 }
 
 fn start_in_background(env: &Env, args: &Args) -> Result<Started, Fail> {
