@@ -388,6 +388,7 @@ impl Eyes<'_> {
         let volumes: BTreeSet<u32> = flows.report.flows.iter().map(|flow| flow.volume).collect();
         flows.volumes.retain(|volume, _| volumes.contains(volume));
         flows.dirty_bytes.retain(|(of, _)| *of == uid);
+        flows.machines.retain(|machine| machine.host == self.asker.host);
         flows
     }
 }

@@ -1,14 +1,14 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
-use crate::control::MachineSession;
 use crate::control::server::Service;
+use crate::control::{MachineSession, MachineUse};
 use crate::fail::{Fail, text};
 use crate::host_commands::HostCommands;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
 use leeward_fs::accounts::HostRecord;
 use leeward_fs::{NodeId, Op};
-use leeward_remote::{Asker, Grant, Hosts, Keys, PublicKey, Server, SessionInfo};
+use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
@@ -82,6 +82,11 @@ impl Machines {
         self.server.sessions().into_iter().map(shown).collect()
     }
 
+    /// What each machine has asked for.
+    pub fn figures(&self) -> Vec<HostFigures> {
+        self.server.host_figures()
+    }
+
     /// Ends a session; false: there is none of that number.
     pub fn end_session(&self, number: u64) -> bool {
         self.server.end_session(number)
@@ -95,6 +100,13 @@ impl Machines {
     /// Tells all machines how the cell was closed.
     pub fn hang_up(&self, durable: bool) {
         self.server.hang_up(durable);
+    }
+}
+
+impl From<HostFigures> for MachineUse {
+    fn from(of: HostFigures) -> MachineUse {
+        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos } = of;
+        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos }
     }
 }
 

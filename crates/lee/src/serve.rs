@@ -8,7 +8,7 @@
 
 use crate::background::Start;
 use crate::control::server::{Server, Service};
-use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
+use crate::control::{self, DoorConnections, Flows, MachineSession, MachineUse, Running};
 use crate::doors::{self, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
@@ -326,6 +326,7 @@ impl ServedCell {
             }
         };
         source.set_doors(doors.figures());
+        source.set_machines(machines.clone());
         listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
             cell: dir.name(),
@@ -773,7 +774,9 @@ impl Service for CellService {
             Err(_) => BTreeMap::new(),
         };
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
-        Flows { report, paths, volumes, dirty_bytes: dirty }
+        let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
+        let machines = machines.into_iter().map(MachineUse::from).collect();
+        Flows { report, paths, volumes, dirty_bytes: dirty, machines }
     }
 
     fn sessions(&self) -> Vec<MachineSession> {

@@ -226,6 +226,23 @@ fn users_see_their_own_work_and_waits() {
 }
 
 #[test]
+fn the_server_shows_what_machines_do() {
+    if !can_mount() {
+        return;
+    }
+    let served = served();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    fs::write(a.path("file"), [1; 300_000]).expect("written");
+    fs::read(b.path("file")).expect("read");
+    let top = served.ask(&["top", "--once", "--every", "0.2", "--json"]).json();
+    let hosts: Vec<&Value> =
+        top["machines"].as_array().expect("machines").iter().map(|m| &m["host"]).collect();
+    assert!(hosts.contains(&&"a".into()) && hosts.contains(&&"b".into()), "{hosts:?}");
+    let own = a.ask_as(USER, &["top", "--once", "--every", "0.2", "--json"]).json();
+    assert_eq!(own["machines"].as_array().map(Vec::len), Some(1), "users of a machine see that machine");
+}
+
+#[test]
 fn long_answers_come_whole() {
     if !can_mount() {
         return;

@@ -23,7 +23,7 @@ mod server;
 
 pub use client::{Client, CommandLost, Options as ClientOptions, Unreachable, User};
 pub use keys::{Keys, PublicKey};
-pub use server::{Asker, Grant, Hosts, Server, SessionInfo};
+pub use server::{Asker, Grant, HostFigures, Hosts, Server, SessionInfo};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

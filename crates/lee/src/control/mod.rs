@@ -106,6 +106,26 @@ pub struct Flows {
     pub volumes: BTreeMap<u32, String>,
     /// Bytes in memory that are not stored yet, by user.
     pub dirty_bytes: Vec<(u32, u64)>,
+    /// What other machines have asked for.
+    #[serde(default)]
+    pub machines: Vec<MachineUse>,
+}
+
+/// What a machine has asked for since the process began to serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// Name of the host.
+    pub host: String,
+    /// Its sessions that are connected now.
+    pub sessions: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Time from the arrival of requests to their answers, nanoseconds.
+    pub nanos: u64,
 }
 
 /// A machine that has mounted the cell.

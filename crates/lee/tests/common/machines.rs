@@ -18,10 +18,16 @@ pub struct Served {
 
 impl Served {
     pub fn new() -> Served {
+        Served::with(&[])
+    }
+
+    /// With more options.
+    pub fn with(more: &[&str]) -> Served {
         let place = Place::new();
         let port = free_port();
         let at = format!("127.0.0.1:{port}");
-        let out = say(&["serve", place.arg(), "--listen", &at, "--background", "--json"]);
+        let line = ["serve", place.arg(), "--listen", &at, "--background", "--json"];
+        let out = say(&[&line, more].concat());
         assert_eq!(out.json()["listen"][0], at.as_str());
         Served { place, port }
     }

@@ -347,7 +347,11 @@ fn call_in(
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {
                 let like = super::session::Like::of(&ctx, &op);
-                let done = move |result: Result<Reply>| answer.give(Some(like), result);
+                let counted = session.counts.begin(&op);
+                let done = move |result: Result<Reply>| {
+                    counted.end(&result);
+                    answer.give(Some(like), result);
+                };
                 if is_restricted {
                     super::rights::run(&shared.gate, session, ctx, op, done);
                 } else {

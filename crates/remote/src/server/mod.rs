@@ -12,11 +12,13 @@
 mod admit;
 mod commands;
 mod connection;
+mod figures;
 mod rights;
 mod session;
 
 pub use admit::Grant;
 pub use commands::Asker;
+pub use figures::HostFigures;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
@@ -101,6 +103,7 @@ struct Shared {
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
     commands: commands::Commands,
+    figures: figures::Figures,
 }
 
 impl Server {
@@ -134,6 +137,7 @@ impl Server {
             wakers,
             settle,
             commands: commands::Commands::default(),
+            figures: figures::Figures::default(),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         // from here on an error ends the threads that have begun
@@ -176,6 +180,15 @@ impl Server {
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.shared.env.now();
         self.shared.all_sessions().iter().map(|session| session.info(now)).collect()
+    }
+
+    /// What each host has asked for.
+    pub fn host_figures(&self) -> Vec<HostFigures> {
+        let mut sessions = BTreeMap::new();
+        for session in self.shared.all_sessions().iter().filter(|session| session.connection().is_some()) {
+            *sessions.entry(session.host().name.clone()).or_insert(0) += 1;
+        }
+        self.shared.figures.all(&sessions)
     }
 
     /// How many connections there are, with those of clients that are not let in yet.
@@ -423,7 +436,8 @@ impl Shared {
         }
         let number = u64::from_le_bytes(self.env.secret()) >> 16;
         let id = SessionId { number, secret: self.env.secret() };
-        let session = Arc::new(Session::new(id, key, host, self.env.now()));
+        let counts = self.figures.of(&self.env, &host.name);
+        let session = Arc::new(Session::new(id, key, (host, counts), self.env.now()));
         all.insert(number, session.clone());
         Ok((session, false))
     }
