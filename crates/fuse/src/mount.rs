@@ -393,9 +393,11 @@ fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     Ok(at)
 }
 
-/// After a kill -9 the kernel keeps the mount and answers ENOTCONN on it.
+/// After a kill -9 the kernel keeps the mount and answers ENOTCONN on it; ECONNABORTED to who asked
+/// just before it noticed.
 fn take_away_dead(at: &Path) -> Result<(), MountError> {
-    let dead = std::fs::metadata(at).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+    let is_dead = |errno| matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED));
+    let dead = std::fs::metadata(at).is_err_and(|e| is_dead(e.raw_os_error()));
     if !dead {
         return Ok(());
     }

@@ -232,7 +232,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 /// When the directory above it cannot be resolved.
 pub fn without_links(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
-        Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
             resolve(path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
         }
         resolved => resolved,
