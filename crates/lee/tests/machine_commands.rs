@@ -5,11 +5,12 @@
 mod common;
 
 use common::machines::{Machine, Served};
-use common::{as_user, can_mount, lee, run, until};
+use common::{LEE, as_user, can_mount, lee, run, until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use std::process::Command;
 
 const USER: u32 = 12_345;
 const OTHER: u32 = 12_346;
@@ -54,6 +55,15 @@ fn users_ask_about_what_is_theirs() {
     assert_eq!((&du["paths"][0]["path"], &du["paths"][0]["files"]), (&"/mine".into(), &1.into()));
     a.ask_as(USER, &["du", "./theirs"]).bad(1, &["/theirs", "permission denied"]);
     assert_eq!(a.ask(&["du", "theirs", "--json"]).json()["paths"][0]["files"], 1, "root");
+    // groups count, too
+    chown(a.path("mine"), None, Some(777)).expect("given away");
+    fs::set_permissions(a.path("mine"), fs::Permissions::from_mode(0o750)).expect("set");
+    let in_group = |groups: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "12346", "--regid", "12346", "--groups", groups]);
+        run(a.here(command.args([LEE, "du", "./mine"]).current_dir(&a.at))).code
+    };
+    assert_eq!([in_group("12,777"), in_group("12,778")], [0, 1]);
     let quota = a.ask_as(USER, &["quota", "show", "./mine", "--json"]).json();
     assert_eq!((&quota["reply"], &quota["bytes"]), (&"quota".into(), &(1 << 20).into()));
     a.ask_as(USER, &["quota", "show", "./theirs"]).bad(1, &["permission denied"]);
@@ -276,9 +286,9 @@ fn only_who_mounted_ends_it_by_a_command() {
     for _ in 0..5 {
         a.mount(&[]).good();
         assert_eq!(fs::read_dir(&a.at).expect("it is mounted").count(), 0);
-        run(std::process::Command::new("umount").arg(&a.at)).good();
+        run(Command::new("umount").arg(&a.at)).good();
         a.mount(&[]).good();
         a.ask(&["du", "."]).good();
-        run(std::process::Command::new("umount").arg(&a.at)).good();
+        run(Command::new("umount").arg(&a.at)).good();
     }
 }

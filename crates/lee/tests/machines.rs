@@ -347,6 +347,39 @@ fn a_killed_mount_comes_back_until_it_is_unmounted() {
     assert_eq!(fs::read(a.path("file")).expect("read"), b"x", "a dead mount is taken away");
 }
 
+#[test]
+fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = Machine::new(&served, "a");
+    let notify = served.place.beside("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(common::PATIENCE)).expect("a time");
+    let token = served.token("a", &[]);
+    let start = || {
+        let at = a.at.to_str().expect("UTF-8");
+        let mut command = lee(&["mount", &a.server, at]);
+        command.env("LEE_MOUNT_TOKEN", &token).env("NOTIFY_SOCKET", &notify);
+        let child = a.here(&mut command).stdout(Stdio::null()).spawn().expect("started");
+        let mut said = [0; 16];
+        let length = socket.recv(&mut said).expect("it is ready");
+        assert_eq!(&said[..length], b"READY=1");
+        child
+    };
+    let mut killed = start();
+    fs::write(a.path("file"), "x").expect("written");
+    killed.kill().expect("killed");
+    killed.wait().expect("gone");
+    // as systemd does, with the token that was used
+    let mut child = start();
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
+    // SAFETY: a plain system call on our own child.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert!(child.wait().expect("gone").success() && !is_mounted(&a.at));
+}
+
 /// The helper of mount(8), while this lives.
 struct Helper(PathBuf);
 
