@@ -364,8 +364,16 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Checks what can be known beforehand; returns the path without symbolic links.
+/// Checks what can be known beforehand; returns the path without symbolic links. What is mounted there
+/// may die meanwhile.
 fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
+    match look(at, may_hide) {
+        Err(MountError::NoPermission(_, e)) if is_of_dead(&e) => look(at, may_hide),
+        found => found,
+    }
+}
+
+fn look(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     take_away_dead(at)?;
     let named = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => MountError::Missing(at.into()),
@@ -394,10 +402,14 @@ fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     Ok(at)
 }
 
-/// After a kill -9 the kernel keeps the mount and answers ENOTCONN on it.
+/// After a kill -9 the kernel keeps the mount and answers ENOTCONN on it; ECONNABORTED to who asked
+/// just before it noticed.
+fn is_of_dead(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
+}
+
 fn take_away_dead(at: &Path) -> Result<(), MountError> {
-    let dead = std::fs::metadata(at).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
-    if !dead {
+    if !std::fs::metadata(at).is_err_and(|e| is_of_dead(&e)) {
         return Ok(());
     }
     let path = match (at.parent(), at.file_name()) {

@@ -132,6 +132,11 @@ pub fn server(program: &Path, arguments: &[OsString], pipe: RawFd, start: Start)
     command
 }
 
+/// Whether this process was started in the background.
+pub fn is_child() -> bool {
+    [SERVER, KEEPER].iter().any(|variable| std::env::var_os(variable).is_some())
+}
+
 /// The keeper of this process, if it has one.
 pub fn kept_by() -> Option<KeptBy> {
     let text = std::env::var(KEPT_BY).ok()?;

@@ -32,6 +32,18 @@ pub struct CellDir {
     dir: PathBuf,
     place: Option<Location>,
     held: Option<Arc<HeldDir>>,
+    remote: Option<RemoteMount>,
+}
+
+/// The mount of a cell that another machine serves.
+#[derive(Clone, Debug)]
+pub struct RemoteMount {
+    /// Where.
+    pub at: PathBuf,
+    /// The control socket of its process.
+    pub socket: PathBuf,
+    /// The user who mounted it.
+    pub owner: u32,
 }
 
 impl CellDir {
@@ -45,7 +57,7 @@ impl CellDir {
 
     fn of(dir: PathBuf) -> CellDir {
         let place = std::fs::read(dir.join(PLACE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        CellDir { dir, place, held: None }
+        CellDir { dir, place, held: None, remote: None }
     }
 
     /// The state directory of a cell in a bucket; it need not exist.
@@ -56,7 +68,27 @@ impl CellDir {
         let place = Location::find(url).map_err(|e| Fail::new(e.to_string()))?;
         let dir = states().join(place.fingerprint());
         // as mounts name it
-        Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place), held: None })
+        Ok(CellDir { dir: dir.canonicalize().unwrap_or(dir), place: Some(place), held: None, remote: None })
+    }
+
+    /// Where it is mounted, if another machine serves it. Its path is the server's name then.
+    pub fn remote(&self) -> Option<&RemoteMount> {
+        self.remote.as_ref()
+    }
+
+    /// Refuses a cell that another machine serves.
+    ///
+    /// # Errors
+    /// It is one.
+    pub fn here(self) -> Result<CellDir, Fail> {
+        match &self.remote {
+            None => Ok(self),
+            Some(mount) => Err(Fail::new(format!(
+                "{} is mounted from {}: run this on the machine that serves it",
+                mount.at.display(),
+                self.dir.display()
+            ))),
+        }
     }
 
     /// The bucket that it is in; `None`: it is in this directory.
@@ -236,10 +268,14 @@ pub fn refuse_url(name: &OsStr) -> Result<(), Fail> {
 fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     refuse_url(dir.as_os_str())?;
     let wrong = |what: &str| Fail::new(format!("{}: {what}{by}", dir.display()));
+    // not asked, as it may be dead, or its server away
+    if let Some(mount) = remote_at(dir) {
+        return Ok(of_mount(mount));
+    }
     let found = CellDir::resolve(dir).map_err(|e| wrong(&cannot_resolve(&e, dir)))?;
     // The mount of a cell stands for the cell.
     if let Some(mount) = mounts::all().into_iter().find(|m| m.at == found.dir) {
-        return of_mount(mount);
+        return Ok(of_mount(mount));
     }
     if found.place.is_some() {
         return Ok(found);
@@ -260,27 +296,62 @@ fn cell_at(dir: &Path, by: &str) -> Result<CellDir, Fail> {
     Ok(found)
 }
 
-/// The cell of a mount.
-fn of_mount(mount: mounts::CellMount) -> Result<CellDir, Fail> {
-    match mount.server() {
-        None => Ok(CellDir::of(mount.cell)),
-        Some(server) => Err(Fail::new(format!(
-            "{} is mounted from {server}: commands about that cell run on the machine that serves it",
-            mount.at.display()
-        ))),
-    }
+/// The mount from another machine exactly there.
+fn remote_at(at: &Path) -> Option<mounts::CellMount> {
+    let at = mounts::resolve(at)?;
+    mounts::all().into_iter().rev().find(|m| m.at == at && m.server().is_some())
 }
 
-/// The log of a mount of another machine's cell, in the background. Makes the directory that it is in.
+/// The cell of a mount.
+fn of_mount(mount: mounts::CellMount) -> CellDir {
+    if mount.server().is_none() {
+        return CellDir::of(mount.cell);
+    }
+    let remote = RemoteMount { at: mount.at.clone(), socket: mount_socket(&mount), owner: mount.owner };
+    CellDir { dir: mount.cell, place: None, held: None, remote: Some(remote) }
+}
+
+/// The control socket of a mount from another machine. Every user of this machine finds it by the
+/// mount: it is below the parent of state directories of the user who mounted.
+pub fn mount_socket(mount: &mounts::CellMount) -> PathBuf {
+    let name = Path::new("mounts").join(format!("{}.sock", mount.device.replace(':', "-")));
+    let own = states();
+    let of_owner = match mount.owner {
+        uid if uid == system::uid() || std::env::var_os(STATE_VARIABLE).is_some_and(|v| !v.is_empty()) => own,
+        0 => PathBuf::from("/run/leeward"),
+        uid => {
+            let running = PathBuf::from(format!("/run/user/{uid}/leeward"));
+            if running.is_dir() { running } else { PathBuf::from(format!("/tmp/leeward-{uid}")) }
+        }
+    };
+    of_owner.join(name)
+}
+
+/// Makes the directory of the sockets of mounts, which other users must get through.
 ///
 /// # Errors
-/// When the directory cannot be made.
-pub fn mount_log(at: &Path) -> Result<PathBuf, Fail> {
+/// When it cannot be made.
+pub fn prepare_mounts() -> Result<PathBuf, Fail> {
     let dir = states().join("mounts");
     make_own(&dir)?;
+    for dir in [Some(&*dir), dir.parent()].into_iter().flatten() {
+        // directories above belong to the system
+        let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755));
+    }
+    Ok(dir)
+}
+
+/// What is kept on this machine for a mount from another machine: its log, and the file of its keeper.
+/// Makes the directory.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn mount_state(at: &Path) -> Result<CellDir, Fail> {
     // as systemd names units of mounts
     let name = at.to_string_lossy().trim_matches('/').replace('-', "\\x2d").replace('/', "-");
-    Ok(dir.join(format!("{name}.log")))
+    let dir = prepare_mounts()?.join(name);
+    make_own(&dir)?;
+    CellDir::resolve(&dir).map_err(|e| not_made(&dir, &e))
 }
 
 fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {
@@ -308,7 +379,7 @@ fn around() -> Result<CellDir, Fail> {
     };
     // The mount comes first: a file in it may look like a cell's, but the cell is the mounted one.
     if let Some(mount) = mounts::containing(&here) {
-        return of_mount(mount);
+        return Ok(of_mount(mount));
     }
     match here.ancestors().find(|dir| Cell::exists(dir)) {
         Some(dir) => Ok(CellDir::of(dir.to_path_buf())),

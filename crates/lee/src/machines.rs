@@ -1,18 +1,20 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
-use crate::control::MachineSession;
+use crate::control::server::Service;
+use crate::control::{MachineSession, MachineUse};
 use crate::fail::{Fail, text};
+use crate::host_commands::HostCommands;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
 use leeward_fs::accounts::HostRecord;
 use leeward_fs::{NodeId, Op};
-use leeward_remote::{Grant, Hosts, Keys, PublicKey, Server, SessionInfo};
+use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The port of a server, where none is named.
 pub const PORT: u16 = 7433;
@@ -34,7 +36,10 @@ pub fn bind(addresses: &[String]) -> Result<Bound, Fail> {
 }
 
 /// The server for other machines.
-pub struct Machines(Server);
+pub struct Machines {
+    server: Server,
+    hosts: Arc<CellHosts>,
+}
 
 impl Bound {
     /// Prepares the gate for locks between machines, if there are addresses. Before the cell is mounted.
@@ -57,41 +62,58 @@ impl Bound {
         let identity = accounts.identity().ok_or_else(|| Fail::new("the cell has no key of its own"))?;
         let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
         let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
-        let hosts = Arc::new(CellHosts(cell.clone()));
-        let server = Server::start(env, (gate, cell.leases()), &keys, hosts, self.0);
-        server.map(|server| Some(Arc::new(Machines(server)))).map_err(|e| refused(&text(&e)))
+        let hosts = Arc::new(CellHosts { cell: cell.clone(), commands: HostCommands::new(env, cell) });
+        let server = Server::start(env, (gate, cell.leases()), &keys, hosts.clone(), self.0);
+        server.map(|server| Some(Arc::new(Machines { server, hosts }))).map_err(|e| refused(&text(&e)))
     }
 }
 
 impl Machines {
+    /// From now on this answers the commands of other machines.
+    pub fn answer_by(&self, service: Weak<dyn Service>) {
+        self.hosts.commands.answer_by(service);
+    }
+
     /// Where it listens.
     pub fn addresses(&self) -> Vec<String> {
-        self.0.addresses().iter().map(ToString::to_string).collect()
+        self.server.addresses().iter().map(ToString::to_string).collect()
     }
 
     /// Hosts were changed.
     pub fn hosts_changed(&self) {
-        self.0.hosts_changed();
+        self.server.hosts_changed();
     }
 
     /// Machines that are connected.
     pub fn sessions(&self) -> Vec<MachineSession> {
-        self.0.sessions().into_iter().map(shown).collect()
+        self.server.sessions().into_iter().map(shown).collect()
+    }
+
+    /// What each machine has asked for.
+    pub fn figures(&self) -> Vec<HostFigures> {
+        self.server.host_figures()
     }
 
     /// Ends a session; false: there is none of that number.
     pub fn end_session(&self, number: u64) -> bool {
-        self.0.end_session(number)
+        self.server.end_session(number)
     }
 
     /// Takes no more requests.
     pub fn stop(&self) {
-        self.0.stop();
+        self.server.stop();
     }
 
     /// Tells all machines how the cell was closed.
     pub fn hang_up(&self, durable: bool) {
-        self.0.hang_up(durable);
+        self.server.hang_up(durable);
+    }
+}
+
+impl From<HostFigures> for MachineUse {
+    fn from(of: HostFigures) -> MachineUse {
+        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos } = of;
+        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos }
     }
 }
 
@@ -113,17 +135,20 @@ fn shown(info: SessionInfo) -> MachineSession {
 type Ways = BTreeMap<NodeId, BTreeSet<Box<[u8]>>>;
 
 /// The hosts of a cell.
-struct CellHosts(Arc<Cell>);
+struct CellHosts {
+    cell: Arc<Cell>,
+    commands: HostCommands,
+}
 
 impl Hosts for CellHosts {
     fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
-        let accounts = self.0.accounts();
+        let accounts = self.cell.accounts();
         let (name, record) = accounts.host_of_key(key)?;
         Some((name.to_owned(), self.grant(record)))
     }
 
     fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String> {
-        match self.0.enrol_host(secret, key) {
+        match self.cell.enrol_host(secret, key) {
             Ok(name) => {
                 tracing::info!("the host {name} has enrolled");
                 Ok(())
@@ -133,7 +158,11 @@ impl Hosts for CellHosts {
     }
 
     fn are_any(&self) -> bool {
-        has_hosts(&self.0)
+        has_hosts(&self.cell)
+    }
+
+    fn command(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
+        self.commands.run(asker, call, tell);
     }
 }
 
@@ -156,12 +185,12 @@ impl CellHosts {
     /// The directories that lead from the root of the cell to volumes, with the names in them.
     fn ways(&self, volumes: &[u32]) -> Ways {
         let mut ways = Ways::from([(NodeId::ROOT, BTreeSet::new())]);
-        let Ok(all) = self.0.admin(&admin::VolumeList, &mut |_| ()) else { return ways };
+        let Ok(all) = self.cell.admin(&admin::VolumeList, &mut |_| ()) else { return ways };
         for volume in all.volumes.into_iter().filter(|volume| volumes.contains(&volume.id)) {
             let mut dir = NodeId::ROOT;
             for name in volume.at.split('/').filter(|name| !name.is_empty()) {
                 let op = Op::Lookup { dir, name: name.as_bytes() };
-                let Ok(found) = leeward_fs::Fs::call(&*self.0, &Ctx::system(), op).and_then(|r| r.attr())
+                let Ok(found) = leeward_fs::Fs::call(&*self.cell, &Ctx::system(), op).and_then(|r| r.attr())
                 else {
                     break;
                 };

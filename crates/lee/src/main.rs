@@ -17,6 +17,7 @@ mod cmd;
 mod control;
 mod doors;
 mod fail;
+mod host_commands;
 mod host_keys;
 mod keeper;
 mod locate;
@@ -25,6 +26,7 @@ mod logging;
 mod machines;
 mod memory;
 mod metrics;
+mod mount_helper;
 mod mount_options;
 mod mounts;
 mod notify;
@@ -45,6 +47,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if let Some(code) = keeper::if_keeper() {
+        return code;
+    }
+    if let Some(code) = mount_helper::if_helper() {
         return code;
     }
     let cli = match args::parse() {

@@ -24,6 +24,12 @@ pub struct CellMount {
     pub at: PathBuf,
     /// The directory of the cell that is mounted there: `/`, or another one for a bind mount.
     root: PathBuf,
+    /// The number of the file system, the same for all its mounts: `0:58`.
+    pub device: String,
+    /// The user who mounted it.
+    pub owner: u32,
+    /// Whether all users may use it.
+    pub for_all: bool,
 }
 
 impl CellMount {
@@ -156,7 +162,7 @@ pub fn moved(cell: &str, at: &Path) -> String {
 }
 
 /// Whether a mount answers, or has not failed within a moment.
-fn is_alive(env: &Env, at: &Path) -> bool {
+pub fn is_alive(env: &Env, at: &Path) -> bool {
     let (tell, told) = channel();
     let path = at.to_path_buf();
     // the call may hang for as long as a stopped server is stopped
@@ -184,13 +190,19 @@ fn parse(text: &[u8]) -> Vec<CellMount> {
 /// `36 35 0:58 /root /at rw,noatime optional... - kind source options`
 fn parse_line(line: &[u8]) -> Option<CellMount> {
     let mut fields = line.split(|b| *b == b' ');
-    let root = fields.nth(3)?;
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let root = fields.next()?;
     let at = fields.next()?;
     let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
     if rest.next()? != KIND {
         return None;
     }
-    Some(CellMount { cell: unescape(rest.next()?), at: unescape(at), root: unescape(root) })
+    let (cell, at, root) = (unescape(rest.next()?), unescape(at), unescape(root));
+    let mut options = rest.next().unwrap_or_default().split(|b| *b == b',');
+    let owner = options.clone().find_map(|option| option.strip_prefix(b"user_id="));
+    let owner = owner.and_then(|uid| std::str::from_utf8(uid).ok()?.parse().ok()).unwrap_or(0);
+    let for_all = options.any(|option| option == b"allow_other");
+    Some(CellMount { cell, at, root, device, owner, for_all })
 }
 
 /// Decodes spaces, tabs, newlines and backslashes, which come as `\ooo`.
@@ -220,7 +232,7 @@ fn unescape(field: &[u8]) -> PathBuf {
 /// When the directory above it cannot be resolved.
 pub fn without_links(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
-        Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
             resolve(path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
         }
         resolved => resolved,
@@ -241,10 +253,12 @@ mod tests {
     fn mounts_are_read_and_paths_translated() {
         let table = b"1 0 8:1 / / rw - ext4 /dev/vda rw\n\
             2 1 0:58 / /mnt/a\\040b rw shared:1 - fuse.leeward /cells/one rw\n\
-            3 1 0:58 /home/x /home/x rw - fuse.leeward /cells/one rw\n\
+            3 1 0:58 /home/x /home/x rw - fuse.leeward /cells/one rw,user_id=7,allow_other\n\
             4 1 0:59";
         let mounts = parse(table);
         assert_eq!(mounts.len(), 2);
+        assert_eq!((&mounts[0].device[..], mounts[0].owner, mounts[0].for_all), ("0:58", 0, false));
+        assert_eq!((mounts[1].owner, mounts[1].for_all), (7, true));
         assert_eq!(mounts[0].at, Path::new("/mnt/a b"));
         assert_eq!(mounts[0].path_in_cell(Path::new("/mnt/a b/c/d")), Some("/c/d".into()));
         assert_eq!(mounts[1].path_in_cell(Path::new("/home/x/y")), Some("/home/x/y".into()));

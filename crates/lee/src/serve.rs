@@ -8,7 +8,7 @@
 
 use crate::background::Start;
 use crate::control::server::{Server, Service};
-use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
+use crate::control::{self, DoorConnections, Flows, MachineSession, MachineUse, Running};
 use crate::doors::{self, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
@@ -37,9 +37,9 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Steps of the wait until callers of `lee down` have heard how it ended.
@@ -312,7 +312,12 @@ impl ServedCell {
                 after_a_crash: AtomicBool::new(options.is_after_crash(&dir)),
                 lifecycle: lifecycle.clone(),
             };
-            Ok((Server::start(env, &dir, Arc::new(service))?, mount, machines, doors, stale))
+            let service = Arc::new(service);
+            if let Some(machines) = &machines {
+                let service: Weak<CellService> = Arc::downgrade(&service);
+                machines.answer_by(service);
+            }
+            Ok((Server::start(env, &dir, service)?, mount, machines, doors, stale))
         });
         let (server, mount, machines, doors, stale) = match mounted {
             Ok(mounted) => mounted,
@@ -322,6 +327,7 @@ impl ServedCell {
             }
         };
         source.set_doors(doors.figures());
+        source.set_machines(machines.clone());
         listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
         let started = Started {
             cell: dir.name(),
@@ -769,7 +775,9 @@ impl Service for CellService {
             Err(_) => BTreeMap::new(),
         };
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
-        Flows { report, paths, volumes, dirty_bytes: dirty }
+        let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
+        let machines = machines.into_iter().map(MachineUse::from).collect();
+        Flows { report, paths, volumes, dirty_bytes: dirty, machines }
     }
 
     fn sessions(&self) -> Vec<MachineSession> {

@@ -102,6 +102,9 @@ impl Session {
             match Client::connect(&self.cell) {
                 Ok(client) => return Ok(Reached::Serving(client)),
                 Err(Unreached::Failed(fail)) => return Err(fail),
+                Err(Unreached::Silent) if self.cell.remote().is_some() => {
+                    return Err(unserved_mount(&self.cell));
+                }
                 Err(Unreached::Silent) => (),
             }
             match self.open() {
@@ -136,6 +139,15 @@ impl Session {
             None => Ok(()),
         }
     }
+}
+
+/// The message for a mount from another machine whose process does not listen.
+pub fn unserved_mount(cell: &CellDir) -> Fail {
+    let at = cell.remote().map(|mount| mount.at.display().to_string()).unwrap_or_default();
+    Fail::new(format!(
+        "{at}: the process of this mount does not listen: mount it again, or name its state directory \
+         (LEE_STATE_DIR) if it has one"
+    ))
 }
 
 /// Keeps the directory of the cell open, so that its path goes on to mean this directory.

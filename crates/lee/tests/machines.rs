@@ -6,93 +6,14 @@ mod common;
 #[path = "machines/locks.rs"]
 mod locks;
 
-use common::{Place, Said, can_mount, is_mounted, lee, run, say, until};
+use common::machines::{Machine, Served, free_port};
+use common::{Place, can_mount, is_mounted, lee, run, say, until};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// A port that nobody listens at: a server that is started again has it again.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port()
-}
-
-/// A served cell that other machines reach at `port`.
-struct Served {
-    place: Place,
-    port: u16,
-}
-
-impl Served {
-    fn new() -> Served {
-        let place = Place::new();
-        let port = free_port();
-        let at = format!("127.0.0.1:{port}");
-        let out = say(&["serve", place.arg(), "--listen", &at, "--background", "--json"]);
-        assert_eq!(out.json()["listen"][0], at.as_str());
-        Served { place, port }
-    }
-
-    fn server(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Serves it again, at the same port.
-    fn serve_again(&self) {
-        let at = self.server();
-        say(&["serve", self.place.arg(), "--listen", &at, "--background", "--no-keeper"]).good();
-    }
-
-    fn ask(&self, line: &[&str]) -> Said {
-        self.place.ask(line)
-    }
-
-    fn token(&self, host: &str, more: &[&str]) -> String {
-        let line = [&["host", "add", host, "--json"], more].concat();
-        self.ask(&line).json()["token"].as_str().expect("a token").to_owned()
-    }
-
-    /// A machine that has mounted the cell.
-    fn machine(&self, name: &str, grant: &[&str], options: &[&str]) -> Machine {
-        let token = self.token(name, grant);
-        let machine = Machine::new(self, name);
-        machine.mount(&[&["--token", &token], options].concat()).good();
-        machine
-    }
-}
-
-struct Machine {
-    keys: PathBuf,
-    at: PathBuf,
-    server: String,
-}
-
-impl Machine {
-    fn new(served: &Served, name: &str) -> Machine {
-        let (keys, at) = (served.place.beside(&format!("keys-{name}")), served.place.beside(name));
-        fs::create_dir(&at).expect("a mount point");
-        Machine { keys, at, server: served.server() }
-    }
-
-    fn mount(&self, options: &[&str]) -> Said {
-        let at = self.at.to_str().expect("UTF-8");
-        let line = [&["mount", &self.server, at, "--background", "--json"], options].concat();
-        let state = self.keys.with_extension("state");
-        run(lee(&line).env("LEE_HOST_DIR", &self.keys).env("LEE_STATE_DIR", state))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.at.join(name)
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
-    }
-}
 
 fn append(path: &Path, line: &str) {
     let mut file = OpenOptions::new().append(true).open(path).expect("open");
@@ -303,9 +224,7 @@ fn a_machine_enrols_once_and_is_out_when_its_host_is_removed() {
     until("a removed host to be out", || fs::metadata(a.path("file")).is_err());
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     assert!(sessions(&served).is_empty());
-    // its own commands say where to go
-    run(lee(&["df"]).current_dir("/").arg("--cell").arg(&a.at))
-        .bad(1, &["run on the machine that serves it"]);
+    a.ask(&["df"]).bad(1, &["does not answer", "does not know this host's key"]);
 }
 
 fn sessions(served: &Served) -> Vec<serde_json::Value> {
@@ -358,4 +277,176 @@ fn the_mount_of_the_server_sees_what_other_machines_do() {
     }
     fs::remove_file(a.path("file")).expect("removed");
     assert!(!here.join("file").exists());
+}
+
+/// Ends a process the hard way.
+fn kill(pid: i32) {
+    // SAFETY: a plain system call on a process that a test started.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+/// The keeper of a process.
+fn keeper_of(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("a parent");
+    parent.trim().parse().expect("a number")
+}
+
+#[test]
+fn a_killed_mount_comes_back_until_it_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = served.machine("a", &[], &[]);
+    fs::write(a.path("file"), "x").expect("written");
+    let mut pid = a.pid().expect("a process");
+    let keeper = keeper_of(pid);
+    assert!(Place::is_keeper(keeper));
+    for _ in 0..3 {
+        let begun = Instant::now();
+        kill(pid);
+        until("the mount", || a.pid().is_some_and(|now| now != pid) && fs::read(a.path("file")).is_ok());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        println!("back after {:?}", begun.elapsed());
+        pid = a.pid().expect("a process");
+        assert_eq!(keeper_of(pid), keeper);
+    }
+    run(Command::new("umount").arg(&a.at)).good();
+    until("the process and its keeper to end", || !Place::is_lee(pid) && !Place::is_keeper(keeper));
+    assert!(!is_mounted(&a.at));
+    // the server is away when the process is killed: it is tried until it is back, or unmounted
+    a.mount(&[]).good();
+    served.ask(&["down", served.place.arg()]).good();
+    let at = a.at.to_str().expect("UTF-8");
+    for ends in [None, Some(lee(&["down", at])), Some(Command::new("umount"))] {
+        let pid = a.pid().expect("a process");
+        let keeper = keeper_of(pid);
+        kill(pid);
+        until("the process to end", || !Place::is_lee(pid));
+        if let Some(mut end) = ends {
+            let end = if end.get_program() == "umount" { end.arg(at) } else { &mut end };
+            until("it to be unmounted", || run(a.here(end)).code == 0);
+            until("the keeper to end", || !Place::is_keeper(keeper));
+            assert!(!is_mounted(&a.at));
+        }
+        served.serve_again();
+        if !is_mounted(&a.at) {
+            a.mount(&[]).good();
+        }
+        until("the mount", || fs::read(a.path("file")).is_ok());
+        served.ask(&["down", served.place.arg()]).good();
+        until("the machine to notice", || a.pid().is_some());
+    }
+    run(Command::new("umount").arg(at)).good();
+    served.serve_again();
+    a.mount(&["--no-keeper"]).good();
+    let pid = a.pid().expect("a process");
+    assert!(!Place::is_keeper(keeper_of(pid)));
+    kill(pid);
+    until("a dead mount", || fs::read(a.path("file")).is_err());
+    a.mount(&[]).good();
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x", "a dead mount is taken away");
+}
+
+#[test]
+fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let a = Machine::new(&served, "a");
+    let notify = served.place.beside("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
+    let token = served.token("a", &[]);
+    let begin = || {
+        let mut command = lee(&["mount", &a.server, a.at.to_str().expect("UTF-8")]);
+        command.env("LEE_MOUNT_TOKEN", &token).env("NOTIFY_SOCKET", &notify);
+        a.here(&mut command).stdout(Stdio::null()).spawn().expect("started")
+    };
+    let start = || {
+        let mut child = begin();
+        let mut said = [0; 16];
+        until("it to be ready", || match socket.recv(&mut said) {
+            Ok(length) => said[..length] == *b"READY=1",
+            Err(_) => {
+                // systemd starts it again
+                if child.try_wait().expect("asked").is_some() {
+                    child = begin();
+                }
+                false
+            }
+        });
+        child
+    };
+    let mut killed = start();
+    fs::write(a.path("file"), "x").expect("written");
+    killed.kill().expect("killed");
+    killed.wait().expect("gone");
+    // as systemd does, with the token that was used
+    let mut child = start();
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
+    // SAFETY: a plain system call on our own child.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert!(child.wait().expect("gone").success() && !is_mounted(&a.at));
+}
+
+/// The helper of mount(8), while this lives.
+struct Helper(PathBuf);
+
+impl Helper {
+    /// `None`: this machine has one, which may be another program.
+    fn install() -> Option<Helper> {
+        let at = PathBuf::from("/sbin/mount.leeward");
+        std::os::unix::fs::symlink(common::LEE, &at).ok().map(|()| Helper(at))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn mount_8_and_fstab_mount_it() {
+    if !can_mount() {
+        return;
+    }
+    let Some(_helper) = Helper::install() else { return eprintln!("skipped: there is /sbin/mount.leeward") };
+    let served = Served::new();
+    let a = Machine::new(&served, "a");
+    let at = a.at.to_str().expect("UTF-8").to_owned();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        run(a.here(command.args(["-t", "leeward", &a.server, &at, "-o", options])))
+    };
+    let refused = mount("rw");
+    assert_eq!((refused.code, refused.err.contains("lee host add")), (32, true), "{refused:?}");
+    let wrong = mount("nonsense");
+    assert_eq!((wrong.code != 0, wrong.err.contains("nonsense")), (true, true), "{wrong:?}");
+    let token = served.place.beside("token");
+    fs::write(&token, served.token("a", &[])).expect("written");
+    let options =
+        format!("_netdev,nofail,noexec,x-systemd.automount,timeout=10s,token-file={}", token.display());
+    mount(&options).good();
+    fs::write(a.path("file"), "x").expect("written");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("read");
+    let line = mounts.lines().find(|line| line.contains(&at)).expect("mounted");
+    assert!(line.contains("noexec") && line.contains(&a.server), "{line}");
+    let again = mount(&options);
+    assert_eq!((again.code, again.err.contains("mounted already")), (32, true), "{again:?}");
+    run(Command::new("umount").arg(&a.at)).good();
+    // as a line of fstab, without the token, which is not needed any more
+    fs::remove_file(&token).expect("removed");
+    let fstab = served.place.beside("fstab");
+    fs::write(&fstab, format!("{} {at} leeward {options},ro 0 0\n", a.server)).expect("written");
+    let mut all = Command::new("mount");
+    run(a.here(all.arg("-T").arg(&fstab).arg(&at))).good();
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
+    assert!(fs::write(a.path("file"), "y").is_err(), "read-only");
+    // mount -a sees that it is mounted
+    let mut all = Command::new("mount");
+    run(a.here(all.arg("-T").arg(&fstab).arg("-a"))).good();
 }

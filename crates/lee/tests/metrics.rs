@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::machines::Served;
 use common::{Place, can_mount, lee, run, say, until};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -228,6 +229,25 @@ fn a_served_cell_is_scraped() {
 
     say(&["down", place.arg()]).good();
     assert!(TcpStream::connect(&address).is_err(), "it ends with the process");
+}
+
+#[test]
+fn machines_have_figures_of_their_own() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::with(&["--metrics", "0"]);
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    fs::write(a.path("file"), [1; 300_000]).expect("write");
+    assert_eq!(fs::read(b.path("file")).expect("read").len(), 300_000);
+    let scraped = Scraped::of(&served.place);
+    let of = |name: &str, host: &str| scraped.sum(&format!("leeward_host_{name}"), &[("host", host)]);
+    assert_eq!([of("written_bytes_total", "a"), of("read_bytes_total", "b")], [300_000.0, 300_000.0]);
+    for host in ["a", "b"] {
+        assert!(of("requests_total", host) > 2.0 && of("operation_seconds_total", host) > 0.0);
+        assert_eq!(of("sessions", host), 1.0);
+    }
+    assert_eq!([of("requests_total", "other"), of("sessions", "other")], [0.0, 0.0]);
 }
 
 #[test]

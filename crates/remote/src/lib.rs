@@ -21,9 +21,9 @@ pub mod message;
 mod pipe;
 mod server;
 
-pub use client::{Client, Options as ClientOptions, Unreachable};
+pub use client::{Client, CommandLost, Options as ClientOptions, Unreachable, User};
 pub use keys::{Keys, PublicKey};
-pub use server::{Grant, Hosts, Server, SessionInfo};
+pub use server::{Asker, Grant, HostFigures, Hosts, Server, SessionInfo};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

@@ -92,6 +92,19 @@ pub enum Call<'a> {
     Forget(Vec<(NodeId, u64)>),
     /// About locks of programs.
     Lock(Caller, LockCall),
+    /// A command that a program of the client's machine gives.
+    Command(Caller, Command<'a>),
+}
+
+/// A command, which is asked for and answered in text. The answer may be longer than a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Runs one. The answer is its number, as eight bytes.
+    Begin(&'a [u8]),
+    /// Asks for more of the answer, and waits until there is some. Nothing: that was all.
+    More(u64),
+    /// Nobody wants to hear more of the answer.
+    End(u64),
 }
 
 /// A message of a client.
@@ -229,6 +242,34 @@ impl Wire<'_> for Caller {
     }
 }
 
+impl<'a> Wire<'a> for Command<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Command::Begin(text) => {
+                out.push(1);
+                text.put(out);
+            }
+            Command::More(number) => {
+                out.push(2);
+                number.put(out);
+            }
+            Command::End(number) => {
+                out.push(3);
+                number.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Input<'a>) -> Taken<Command<'a>> {
+        match u8::take(from)? {
+            1 => Wire::take(from).map(Command::Begin),
+            2 => Wire::take(from).map(Command::More),
+            3 => Wire::take(from).map(Command::End),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
 impl<'a> Wire<'a> for ToServer<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -252,6 +293,12 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 caller.put(out);
                 call.put(out);
+            }
+            ToServer::Call(slot, Call::Command(caller, command)) => {
+                out.push(8);
+                slot.put(out);
+                caller.put(out);
+                command.put(out);
             }
             ToServer::Ping { number, term } => {
                 out.push(4);
@@ -280,6 +327,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
             7 => {
                 let slot = Slot::take(from)?;
                 Ok(ToServer::Call(slot, Call::Lock(Wire::take(from)?, Wire::take(from)?)))
+            }
+            8 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Command(Wire::take(from)?, Wire::take(from)?)))
             }
             _ => Err(Malformed::Unknown),
         }

@@ -13,7 +13,7 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    Call, Caller, Hello, Leased, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
+    Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
 };
 use std::fmt::Debug;
 
@@ -88,6 +88,7 @@ fn messages_of_a_client_have_these_bytes() {
     let new = Hello { oldest: 1, newest: 2, invitation: None, session: None };
     let old = Hello { invitation: Some(secret), session: Some(session), ..new.clone() };
     let op = Call::Op(caller(), Op::GetAttr { node: A });
+    let command = |command| ToServer::Call(SLOT, Call::Command(caller(), command));
     let secret = "30313233343536373839616263646566";
     let all = [
         (ToServer::Hello(new), "01 0100 0200 00 00".into()),
@@ -98,6 +99,9 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(SLOT, Call::Forget(vec![(B, 2)])),
             "03 0201 06050403 01000000 1100000000000000 0200000000000000".into(),
         ),
+        (command(Command::Begin(b"{}")), format!("08 0201 06050403 {CALLER_HEX} 01 02000000 7b7d")),
+        (command(Command::More(3)), format!("08 0201 06050403 {CALLER_HEX} 02 0300000000000000")),
+        (command(Command::End(4)), format!("08 0201 06050403 {CALLER_HEX} 03 0400000000000000")),
         (ToServer::Ping { number: 0x0102, term: 3 }, "04 0201000000000000 03000000".into()),
         (ToServer::Bye, "05".into()),
         (ToServer::Recalled(0x0102), "06 0201000000000000".into()),
@@ -114,12 +118,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Ping { .. } => 4,
             ToServer::Bye => 5,
             ToServer::Recalled(_) => 6,
-            ToServer::Call(_, Call::Lock(..)) => 7, // a new kind comes here, above, and below
+            ToServer::Call(_, Call::Lock(..)) => 7,
+            ToServer::Call(_, Call::Command(..)) => 8, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..8);
+    only_kinds::<ToServer<'_>>(1..9);
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));

@@ -2,9 +2,9 @@
 
 use super::Invocation;
 use crate::control::client::{Client, Unreached};
-use crate::fail::Fail;
+use crate::fail::{Fail, text};
 use crate::keeper::Kept;
-use crate::locate::CellDir;
+use crate::locate::{self, CellDir, RemoteMount};
 use crate::lock::{self, Holder};
 use crate::system::Process;
 use crate::{mounts, output};
@@ -26,6 +26,8 @@ const KEEPER_WAIT: Duration = Duration::from_secs(2);
 /// The process unmounts and makes everything durable. This command returns when it is gone, and so
 /// is the keeper that would start it again. Exit code 1, with the reason, when something could not
 /// be stored.
+///
+/// A mount from another machine (lee mount) is unmounted, and its process ends. The cell goes on.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -38,6 +40,9 @@ pub struct Args {
 /// When nothing runs, it does not end, or it has not stored everything.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
+    if let Some(mount) = cell.remote() {
+        return end_mount(invocation, &cell, mount);
+    }
     let (client, kept) = match reach(&invocation.env, &cell)? {
         (Some(client), kept) => (client, kept),
         (None, Some(kept)) => return end_keeper(invocation, &cell, &kept),
@@ -68,6 +73,40 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     output::show(invocation.format, &json!({"cell": cell.name(), "ended": true, "pid": pid}), || {
         format!("{cell} is down; everything is durable")
     })
+}
+
+/// Ends the process of a mount from another machine, its keeper, and the mount.
+fn end_mount(invocation: &Invocation, cell: &CellDir, mount: &RemoteMount) -> Result<(), Fail> {
+    let at = mount.at.display();
+    // The mount point as the keeper knows it, where this is a bind mount of it. Who may not end the
+    // process may not see its keeper.
+    let state = locate::mount_state(&mount.at).ok();
+    let kept = state.as_ref().and_then(|state| Kept::find(&invocation.env, state));
+    let pid = match (Client::connect(cell), Client::connect(cell)) {
+        (Ok(asked), Ok(ended)) => {
+            let pid = asked.mount()?.pid;
+            let process = Process::open(pid);
+            ended.end_mount()?;
+            if process.is_some_and(|p| !p.ended_within(EXIT_WAIT)) {
+                return Err(Fail::new(format!(
+                    "{at}: its process, {pid}, was asked to end and is still there"
+                )));
+            }
+            Some(pid)
+        }
+        (Err(Unreached::Failed(fail)), _) | (_, Err(Unreached::Failed(fail))) => return Err(fail),
+        _ => None,
+    };
+    if let (Some(kept), Some(state)) = (kept, &state)
+        && !kept.ended_within(if pid.is_some() { KEEPER_WAIT } else { Duration::ZERO })
+    {
+        kept.end(state)?;
+    }
+    if mounts::all().iter().any(|m| m.at == mount.at && m.cell == cell.path()) {
+        mounts::detach(&mount.at).map_err(|e| Fail::new(format!("{at}: {}", text(&e))))?;
+    }
+    let value = json!({"mount": mount.at, "server": cell.name(), "ended": true, "pid": pid});
+    output::show(invocation.format, &value, || format!("{at} is unmounted"))
 }
 
 /// The server; or else the keeper of one that has crashed.

@@ -15,7 +15,7 @@ mod key;
 mod lab;
 mod lab_s3;
 mod man;
-mod mount;
+pub mod mount;
 mod pool;
 mod probe;
 mod quota;
@@ -102,15 +102,24 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// The cell of the command line, the environment or the current directory.
+    /// The cell of the command line, the environment or the current directory, which is served on
+    /// this machine, if at all.
     ///
     /// # Errors
     /// When none is found.
     pub fn cell(&self) -> Result<CellDir, Fail> {
+        self.cell_anywhere()?.here()
+    }
+
+    /// The cell, or the mount of one that another machine serves.
+    ///
+    /// # Errors
+    /// When none is found.
+    pub fn cell_anywhere(&self) -> Result<CellDir, Fail> {
         locate::cell(self.cell.as_deref())
     }
 
-    /// The cell, for a command that also takes it as an argument.
+    /// The cell, or the mount of one, for a command that also takes it as an argument.
     ///
     /// # Errors
     /// When none is found, or two are named.
@@ -118,7 +127,7 @@ impl Invocation {
         match (dir, &self.cell) {
             (Some(_), Some(_)) => Err(Fail::usage("name the cell once: as DIR, or with --cell")),
             (Some(dir), None) => locate::called(dir.as_os_str(), ""),
-            (None, _) => self.cell(),
+            (None, _) => self.cell_anywhere(),
         }
     }
 
@@ -146,7 +155,7 @@ impl Invocation {
         command: &'static str,
         work: impl FnOnce(&CellDir, &mut Session) -> Result<T, Fail>,
     ) -> Result<T, Fail> {
-        let cell = self.cell()?;
+        let cell = self.cell_anywhere()?;
         logging::start();
         sessions::with(&self.env, &cell, command, |session| work(&cell, session))
     }
@@ -220,6 +229,7 @@ fn flows(cell: &CellDir) -> Result<Flows, Fail> {
     match Client::connect(cell) {
         Ok(client) => client.flows(),
         Err(Unreached::Failed(fail)) => Err(fail),
+        Err(Unreached::Silent) if cell.remote().is_some() => Err(sessions::unserved_mount(cell)),
         Err(Unreached::Silent) => {
             Err(Fail::new(format!("{cell} is not served, so nobody waits: start it with `lee up {cell}`")))
         }

@@ -1,14 +1,20 @@
 //! `lee mount`: mount a cell that another machine serves.
 
-use super::Invocation;
-use crate::background::{self, ParentPipe, Role};
-use crate::fail::{Fail, text};
+use super::{Command, Invocation};
+use crate::args::Cli;
+use crate::background::{self, ParentPipe, Role, Start};
+use crate::control::SocketPath;
+use crate::control::relay::Relay;
+use crate::control::server::Server;
+use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::host_keys::HostKeys;
+use crate::keeper::Kept;
 use crate::machines::PORT;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
 use crate::{locate, logging, mounts, notify, when};
+use clap::Parser;
 use leeward_env::Env;
 use leeward_fs::invitation::InvitationToken;
 use leeward_fuse::{Mount, Unmounted};
@@ -21,7 +27,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// Mount a cell that another machine serves (lee serve, or lee up --listen)
@@ -29,7 +35,8 @@ use std::time::Duration;
 /// The machine needs a token once: `lee host add NAME` on the server prints it. From then on the
 /// server knows this machine by its key, which is kept in /var/lib/leeward (LEE_HOST_DIR names
 /// another directory). It stays in the foreground until Ctrl-C, SIGTERM or an unmount. While the
-/// server does not answer, programs wait.
+/// server does not answer, programs wait. Commands that name a path in the mount, such as lee du and
+/// lee snap, are run by the server in the name of the user who asks.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The server: its name or address, and its port if that is not 7433
@@ -58,9 +65,16 @@ pub struct Args {
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
     options: Vec<MountWord>,
 
-    /// Return as soon as it is mounted; umount ends it
+    /// Return as soon as it is mounted; umount or lee down ends it
+    ///
+    /// When its process is killed, it is mounted again. What happens is in the file log of a
+    /// directory below /run/leeward/mounts, or of LEE_STATE_DIR.
     #[arg(long)]
     background: bool,
+
+    /// With --background: when its process is killed, it stays down
+    #[arg(long, requires = "background")]
+    no_keeper: bool,
 }
 
 impl Args {
@@ -76,8 +90,14 @@ impl Args {
         line.push("--background".into());
         Ok(line)
     }
+
+    fn role(&self) -> Role {
+        if self.no_keeper { Role::Server } else { Role::Keeper }
+    }
 }
 
+/// The mode of the control socket of a mount. Who asks is asked there.
+const FOR_ALL: u32 = 0o666;
 /// The variable by which a process in the background gets the token.
 const TOKEN: &str = "LEE_MOUNT_TOKEN";
 
@@ -126,19 +146,47 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         told.unwrap_or_else(|fail| output::note(&format!("lee: {fail}")));
         return mounted.wait(env);
     }
-    let log = locate::mount_log(&resolved(&args.at)?)?;
+    let started = start_in_background(env, &args)?;
+    announce(invocation.format, &args.server, &started, &started.cell.to_string_lossy())
+}
+
+/// Mounts in the background as a command line of `lee` says, with this token.
+///
+/// # Errors
+/// Why it could not be mounted.
+pub fn in_background_as(env: &Env, line: &[OsString], token: Option<String>) -> Result<(), Fail> {
+    let cli = Cli::try_parse_from(line).map_err(|e| {
+        let text = e.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        Fail::usage(first.strip_prefix("error: ").unwrap_or(first))
+    })?;
+    let Command::Mount(args) = cli.command else { return Err(Fail::usage("not a mount")) };
+    let args = Args { token: token.or(args.token), ..args };
+    start_in_background(env, &args).map(drop)
+}
+
+fn start_in_background(env: &Env, args: &Args) -> Result<Started, Fail> {
     locate::make_state_absolute();
+    let at = resolved(&args.at)?;
+    let is_there = mounts::all().iter().any(|m| m.at == at && m.server().is_some());
+    if is_there && mounts::is_alive(env, &at) {
+        return Err(Fail::new(format!("{} is mounted already", at.display())));
+    }
+    let state = locate::mount_state(&at)?;
+    // one that tries in vain stands aside
+    if let Some(kept) = Kept::find(env, &state).filter(|kept| kept.record.waiting.is_some()) {
+        kept.end(&state)?;
+    }
     if let Some(token) = &args.token {
         // SAFETY: this process has one thread yet.
         unsafe { std::env::set_var(TOKEN, token) };
     }
-    let started = background::start_with_log(&log, &args.command_line()?, Role::Server)?;
-    announce(invocation.format, &args.server, &started, &started.cell.to_string_lossy())
+    background::start_with_log(&state.log(), &args.command_line()?, args.role())
 }
 
 fn in_background(env: &Env, args: &Args, parent: &mut ParentPipe) -> Result<(), Fail> {
     let mounted = Mounted::start(env, args)?;
-    parent.log_to(&locate::mount_log(mounted.mount.at())?)?;
+    parent.log_to(&locate::mount_state(mounted.mount.at())?.log())?;
     let started = Started { cell: mounted.client.host().into(), ..mounted.started()? };
     if let Err(fail) = parent.started(&started) {
         mounted.end()?;
@@ -152,24 +200,54 @@ fn resolved(at: &Path) -> Result<PathBuf, Fail> {
     mounts::without_links(at).map_err(|e| unresolved(at, &e))
 }
 
+/// The mount of this server at this place.
+fn mount_at(at: &Path, server: &str) -> Option<mounts::CellMount> {
+    mounts::all().into_iter().rev().find(|m| m.at == at && m.cell == Path::new(server))
+}
+
+/// A mount that is gone when it is to be made again was unmounted.
+fn refuse_if_unmounted(args: &Args) -> Result<(), Fail> {
+    match mount_at(&args.at, &args.server) {
+        Some(_) => Ok(()),
+        None => Err(Fail::new(format!("{} was unmounted", args.at.display())).with_code(TAKEN_OVER)),
+    }
+}
+
+/// Takes away the mount that the process before has left; it is not asked, as calls on it may hang.
+fn detach_dead(args: &Args) -> Result<(), Fail> {
+    refuse_if_unmounted(args)?;
+    let failed = |e| Fail::new(format!("{}: the dead mount stays: {}", args.at.display(), text(&e)));
+    mounts::detach(&args.at).map_err(failed)
+}
+
 /// A mount, and the connection behind it.
 struct Mounted {
+    /// Hears commands, and stops first.
+    _control: Option<Server>,
     mount: Arc<Mount>,
     client: Client,
     server: String,
+    end: Sender<()>,
+    ended: Receiver<()>,
 }
 
 impl Mounted {
     fn start(env: &Env, args: &Args) -> Result<Mounted, Fail> {
-        let client = connect(env, args)?;
-        let options = mount_options::options(Path::new(&args.server), &args.options);
-        match leeward_fuse::mount(client.clone(), env, &args.at, options) {
-            Ok(mount) => Ok(Mounted { mount: Arc::new(mount), client, server: args.server.clone() }),
-            Err(e) => {
-                client.close();
-                Err(Fail::new(e.to_string()))
-            }
+        let is_again = background::kept_by().is_some_and(|kept| kept.start != Start::First);
+        if is_again {
+            refuse_if_unmounted(args)?;
         }
+        let client = connect(env, args)?;
+        let mounted = if is_again { detach_dead(args) } else { Ok(()) }.and_then(|()| {
+            let options = mount_options::options(Path::new(&args.server), &args.options);
+            let options = leeward_fuse::Options { may_hide: is_again, ..options };
+            leeward_fuse::mount(client.clone(), env, &args.at, options).map_err(|e| Fail::new(e.to_string()))
+        });
+        let mount = Arc::new(mounted.inspect_err(|_| client.close())?);
+        let (end, ended) = channel();
+        let control = listen(env, &mount, (&client, &args.server), &end);
+        let control = control.inspect_err(|fail| tracing::warn!("no commands by this mount: {fail}")).ok();
+        Ok(Mounted { _control: control, mount, client, server: args.server.clone(), end, ended })
     }
 
     fn started(&self) -> Result<Started, Fail> {
@@ -186,22 +264,21 @@ impl Mounted {
         })
     }
 
-    /// Serves the mount until a signal or an unmount ends it.
+    /// Serves the mount until a signal, `lee down` or an unmount ends it.
     fn wait(self, env: &Env) -> Result<(), Fail> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
-        let (ended, wait) = channel();
-        let (mount, unmounted) = (self.mount.clone(), ended.clone());
+        let (mount, unmounted, signalled) = (self.mount.clone(), self.end.clone(), self.end.clone());
         env.spawn("mount-watch", move || {
             mount.wait();
             let _ = unmounted.send(());
         });
         env.spawn("signals", move || {
             for _ in signals.forever() {
-                let _ = ended.send(());
+                let _ = signalled.send(());
             }
         });
-        while wait.recv().is_ok() {
+        while self.ended.recv().is_ok() {
             match self.end() {
                 Ok(()) => return Ok(()),
                 Err(fail) => output::note(&format!("lee: {fail}; still mounted")),
@@ -223,6 +300,30 @@ impl Mounted {
             Err(e) => Err(Fail::new(e.to_string())),
         }
     }
+}
+
+/// Listens for commands.
+fn listen(
+    env: &Env,
+    mount: &Mount,
+    (client, server): (&Client, &str),
+    end: &Sender<()>,
+) -> Result<Server, Fail> {
+    let found = mount_at(mount.at(), server);
+    let found = found.ok_or_else(|| Fail::new("the mount is not in the table of mounts"))?;
+    locate::prepare_mounts()?;
+    let end = end.clone();
+    let relay = Relay {
+        env: env.clone(),
+        client: client.clone(),
+        server: server.to_owned(),
+        for_all: found.for_all,
+        end: Box::new(move || _ = end.send(())),
+    };
+    let path = locate::mount_socket(&found);
+    let failed = |e: io::Error| Fail::new(format!("{}: {}", path.display(), text(&e)));
+    let socket = SocketPath::at(path.clone()).map_err(failed)?;
+    Server::listen(env, socket, FOR_ALL, Arc::new(relay)).map_err(failed)
 }
 
 /// Connects; enrols this machine where it has a token.
@@ -265,7 +366,7 @@ fn announce(format: Format, server: &str, started: &Started, host: &str) -> Resu
     let value = json!({"server": server, "host": host, "mount": mount, "pid": pid});
     output::show(format, &value, || {
         let at = mount.as_deref().unwrap_or(Path::new("")).display();
-        format!("mounted {server} at {at}, as the host {host}\numount {at} ends it")
+        format!("mounted {server} at {at}, as the host {host}\numount {at}, or lee down {at}, ends it")
     })
 }
 

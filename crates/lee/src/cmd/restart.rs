@@ -40,7 +40,7 @@ pub struct Args {
 /// # Errors
 /// When nothing serves the cell, or the server does not end or not start.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let cell = invocation.cell_or(args.dir.as_deref())?;
+    let cell = invocation.cell_or(args.dir.as_deref())?.here()?;
     let env = &invocation.env;
     let kept = kept(env, &cell)?;
     if kept.lacks_server(env, &cell) {

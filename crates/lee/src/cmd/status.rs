@@ -5,7 +5,7 @@ use crate::control::Running;
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::keeper::{Kept, Record};
-use crate::locate::CellDir;
+use crate::locate::{CellDir, RemoteMount};
 use crate::lock::{self, Holder};
 use crate::{mounts, output, size, when};
 use serde_json::json;
@@ -18,7 +18,8 @@ const CLOCK_SECS_MAX: i64 = 60;
 
 /// Show what serves a cell
 ///
-/// Exit code 0 when something does, 3 when nothing runs.
+/// Exit code 0 when something does, 3 when nothing runs. Of a mount from another machine it shows the
+/// server, and whether that answers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted
@@ -31,6 +32,9 @@ pub struct Args {
 /// When it cannot be found out.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
     let cell = invocation.cell_or(args.dir.as_deref())?;
+    if let Some(mount) = cell.remote() {
+        return show_mount(invocation, &cell, mount);
+    }
     let kept = Kept::find(&invocation.env, &cell).map(|kept| kept.record);
     match Client::connect(&cell) {
         Ok(client) => show_running(invocation, &cell, (&client.status()?, kept.as_ref())),
@@ -46,6 +50,62 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
             },
         },
     }
+}
+
+/// A mount from another machine.
+fn show_mount(invocation: &Invocation, cell: &CellDir, mount: &RemoteMount) -> Result<ExitCode, Fail> {
+    let (at, server) = (mount.at.display(), cell.path().display());
+    let state = match Client::connect(cell) {
+        Ok(client) => client.mount()?,
+        Err(Unreached::Failed(fail)) => return Err(fail),
+        Err(Unreached::Silent) => {
+            let value = json!({"server": cell.path(), "mount": mount.at, "running": false, "state": "dead"});
+            output::show(invocation.format, &value, || {
+                format!("{at} is mounted from {server}, and its process does not listen")
+            })?;
+            return Ok(ExitCode::from(NOT_RUNNING));
+        }
+    };
+    let running = match (&state.away, Client::connect(cell)) {
+        (None, Ok(client)) => Some(client.status()?),
+        _ => None,
+    };
+    let value = json!({
+        "server": state.server,
+        "host": state.host,
+        "mount": mount.at,
+        "running": true,
+        "state": if running.is_some() { "mounted" } else { "away" },
+        "pid": state.pid,
+        "away_secs": state.away.as_ref().map(|(seconds, _)| seconds),
+        "away": state.away.as_ref().map(|(_, why)| why),
+        "served_by": running.as_ref().map(|running| &running.host),
+        "since": running.as_ref().map(|running| running.since),
+        "version": running.as_ref().map(|running| &running.version),
+        "volumes": running.as_ref().map(|running| running.volumes),
+    });
+    output::show(invocation.format, &value, || {
+        let mut lines = vec![
+            ("mounted at", at.to_string()),
+            ("from", state.server.clone()),
+            ("as host", state.host.clone()),
+            ("process", state.pid.to_string()),
+        ];
+        match (&running, &state.away) {
+            (Some(running), _) => {
+                let since = when::utc(running.since);
+                lines
+                    .push(("served by", format!("{}, lee {}, since {since}", running.host, running.version)));
+            }
+            (None, Some((seconds, why))) => {
+                let long = when::ago(*seconds as i64);
+                lines.push(("ALARM", format!("the server has not answered for {long} ({why})")));
+            }
+            (None, None) => (),
+        }
+        lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn show_running(

@@ -2,7 +2,7 @@
 //! reports of the gate.
 
 use super::{Invocation, flows};
-use crate::control::Flows;
+use crate::control::{Flows, MachineUse};
 use crate::fail::Fail;
 use crate::output::{self, Format, Side, Table};
 use crate::{size, system};
@@ -63,6 +63,21 @@ struct Shown {
     waiting_for_thread: u64,
     dirty_bytes: u64,
     flows: Vec<Row>,
+    /// Other machines.
+    machines: Vec<MachineRow>,
+}
+
+/// What another machine does.
+#[derive(Debug, PartialEq, Serialize)]
+struct MachineRow {
+    host: String,
+    /// Connected now.
+    sessions: u64,
+    operations_per_second: f64,
+    read_bytes_per_second: f64,
+    written_bytes_per_second: f64,
+    /// Mean time from arrival at the server to the answer.
+    milliseconds_per_operation: f64,
 }
 
 /// A flow in a volume.
@@ -96,7 +111,7 @@ struct Row {
 /// # Errors
 /// When nothing serves the cell.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let cell = invocation.cell()?;
+    let cell = invocation.cell_anywhere()?;
     let mut before = flows(&cell)?;
     loop {
         invocation.env.sleep(Duration::from_secs_f64(args.every));
@@ -136,7 +151,34 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
         waiting_for_thread: now.report.waiting_for_thread,
         dirty_bytes: now.dirty_bytes.iter().map(|(_, bytes)| bytes).sum(),
         flows,
+        machines: machines(before, now, seconds),
     }
+}
+
+/// Machines that are connected, or did something.
+fn machines(before: &Flows, now: &Flows, seconds: f64) -> Vec<MachineRow> {
+    let none = MachineUse::default();
+    let earlier: BTreeMap<&str, &MachineUse> =
+        before.machines.iter().map(|machine| (&*machine.host, machine)).collect();
+    let row = |now: &MachineUse| {
+        let before = earlier.get(&*now.host).copied().unwrap_or(&none);
+        let requests = now.requests.saturating_sub(before.requests);
+        let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-9);
+        let is_shown = now.sessions > 0 || requests > 0;
+        is_shown.then(|| MachineRow {
+            host: now.host.clone(),
+            sessions: now.sessions,
+            operations_per_second: per_second(now.requests, before.requests),
+            read_bytes_per_second: per_second(now.read_bytes, before.read_bytes),
+            written_bytes_per_second: per_second(now.written_bytes, before.written_bytes),
+            milliseconds_per_operation: now.nanos.saturating_sub(before.nanos) as f64
+                / 1e6
+                / requests.max(1) as f64,
+        })
+    };
+    let mut rows: Vec<MachineRow> = now.machines.iter().filter_map(row).collect();
+    rows.sort_by(|a, b| b.operations_per_second.total_cmp(&a.operations_per_second));
+    rows
 }
 
 fn key(flow: &FlowReport) -> (u32, Option<&str>, &str, u32) {
@@ -236,14 +278,41 @@ fn text(shown: &Shown) -> String {
             size::bytes(r.dirty_bytes),
         ]
     });
+    let machines = machine_table(&shown.machines);
     format!(
-        "{:.0} operations/s; {} waiting for their turn, {} for their ceiling, {} for a thread; {} not yet stored\n\n{table}",
+        "{:.0} operations/s; {} waiting for their turn, {} for their ceiling, {} for a thread; {} not yet stored\n\n{table}{machines}",
         shown.operations_per_second,
         size::count(shown.waiting_for_turn),
         size::count(shown.waiting_for_ceiling),
         size::count(shown.waiting_for_thread),
         size::bytes(shown.dirty_bytes),
     )
+}
+
+/// The machines, where there are any.
+fn machine_table(machines: &[MachineRow]) -> String {
+    if machines.is_empty() {
+        return String::new();
+    }
+    let columns = [
+        ("MACHINE", Side::Left),
+        ("SESSIONS", Side::Right),
+        ("OPS/S", Side::Right),
+        ("READ/S", Side::Right),
+        ("WRITE/S", Side::Right),
+        ("MS/OP", Side::Right),
+    ];
+    let table = Table::new(&columns).rows(machines, |m| {
+        [
+            m.host.clone(),
+            size::count(m.sessions),
+            format!("{:.0}", m.operations_per_second),
+            size::bytes(m.read_bytes_per_second as u64),
+            size::bytes(m.written_bytes_per_second as u64),
+            format!("{:.2}", m.milliseconds_per_operation),
+        ]
+    });
+    format!("\n{table}")
 }
 
 #[cfg(test)]
@@ -286,6 +355,27 @@ mod tests {
         assert_eq!(shown.flows[1].waited_for.as_deref(), Some("commit"));
         assert_eq!(shown.flows[1].waited_behind.as_deref(), Some("7000000"));
         assert_eq!(shown.operations_per_second, 200.0);
+    }
+
+    #[test]
+    fn machines_that_are_connected_or_did_something_are_shown() {
+        let machine = |host: &str, sessions, requests| MachineUse {
+            host: host.into(),
+            sessions,
+            requests,
+            read_bytes: requests * 10,
+            nanos: requests * 2_000_000,
+            ..MachineUse::default()
+        };
+        let at = |secs, machines: Vec<MachineUse>| Flows { machines, ..flows(secs, &[]) };
+        let before = at(1, vec![machine("a", 1, 10), machine("gone", 0, 5)]);
+        let now = at(3, vec![machine("a", 1, 30), machine("gone", 0, 5), machine("new", 1, 0)]);
+        let shown = rates(&before, &now, Order::Share).machines;
+        let hosts: Vec<_> = shown.iter().map(|row| (&*row.host, row.operations_per_second)).collect();
+        assert_eq!(hosts, [("a", 10.0), ("new", 0.0)]);
+        assert!((shown[0].milliseconds_per_operation - 2.0).abs() < 1e-9);
+        assert!((shown[0].read_bytes_per_second - 100.0).abs() < 1e-9);
+        assert!(machine_table(&shown).contains("MACHINE") && machine_table(&[]).is_empty());
     }
 
     #[test]

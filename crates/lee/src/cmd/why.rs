@@ -72,7 +72,7 @@ impl Of {
 /// # Errors
 /// When nothing serves the cell, or there is no such user or path.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let cell = invocation.cell()?;
+    let cell = invocation.cell_anywhere()?;
     let flows = flows(&cell)?;
     let of = match args.of.as_deref() {
         None => Of::Everybody,

@@ -1,7 +1,9 @@
 //! The commands' end of the control socket.
 
+use super::server::peer;
 use super::{
-    Answer, Call, Flows, LINE_BYTES_MAX, Line, MachineSession, Running, SocketPath, read_line, write_line,
+    Answer, Call, Flows, LINE_BYTES_MAX, Line, MachineSession, MountState, Running, SocketPath, read_line,
+    write_line,
 };
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
@@ -40,7 +42,7 @@ impl Client {
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Unreached::Silent,
             io::ErrorKind::PermissionDenied => Unreached::Failed(Fail::new(format!(
-                "{cell}: no permission to reach the process that serves it: run as its user, or as root"
+                "{cell}: no permission to reach its process: run as its user, or as root"
             ))),
             _ => Unreached::Failed(Fail::new(format!(
                 "{cell}: cannot reach the process that serves it: {}",
@@ -49,6 +51,13 @@ impl Client {
         };
         let path = SocketPath::of(cell).map_err(failed)?;
         let stream = UnixStream::connect(path.as_path()).map_err(failed)?;
+        if let Some(mount) = cell.remote() {
+            // somebody else may have made a socket of that name
+            let at_other_end = peer(&stream).map_err(failed)?.uid;
+            if ![0, mount.owner].contains(&at_other_end) {
+                return Err(Unreached::Silent);
+            }
+        }
         stream.set_write_timeout(Some(SEND_WAIT)).map_err(failed)?;
         Ok(Client { cell: cell.clone(), stream })
     }
@@ -95,6 +104,22 @@ impl Client {
     /// When there is no answer.
     pub fn end_session(self, number: u64) -> Result<bool, Fail> {
         self.answer_soon(&Call::EndSession { number })
+    }
+
+    /// Asks the process of a mount from another machine how it does; waits for a bounded time.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn mount(self) -> Result<MountState, Fail> {
+        self.answer_soon(&Call::Mount)
+    }
+
+    /// Asks the process of a mount from another machine to end.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn end_mount(self) -> Result<(), Fail> {
+        self.answer_soon(&Call::Down)
     }
 
     /// Asks the process to end, and hears what it does until it is gone. Returns whether the

@@ -6,9 +6,11 @@
 //! server checks the user at the other end.
 //!
 //! [`server`] accepts connections, has a thread for each, and asks a [`Service`](server::Service).
-//! [`client`] is the commands' end.
+//! [`client`] is the commands' end. [`relay`] is the end of a process that mounts the cell from another
+//! machine: it hands calls on to the server, in the name of the user who asks.
 
 pub mod client;
+pub mod relay;
 pub mod server;
 
 use crate::locate::CellDir;
@@ -52,6 +54,21 @@ pub enum Call {
     },
     /// End. The process tells its stages; an answer says that everything is durable.
     Down,
+    /// How a mount from another machine does. The answer is [`MountState`].
+    Mount,
+}
+
+/// A mount from another machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountState {
+    /// The server.
+    pub server: String,
+    /// The name of this machine there.
+    pub host: String,
+    /// The process of the mount.
+    pub pid: u32,
+    /// Since when the server has not answered, seconds, and why; `None`: it does.
+    pub away: Option<(u64, String)>,
 }
 
 /// A line that the serving process sends back. `T` is the [`Answer`] to the call.
@@ -89,6 +106,26 @@ pub struct Flows {
     pub volumes: BTreeMap<u32, String>,
     /// Bytes in memory that are not stored yet, by user.
     pub dirty_bytes: Vec<(u32, u64)>,
+    /// What other machines have asked for.
+    #[serde(default)]
+    pub machines: Vec<MachineUse>,
+}
+
+/// What a machine has asked for since the process began to serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// Name of the host.
+    pub host: String,
+    /// Its sessions that are connected now.
+    pub sessions: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Time from the arrival of requests to their answers, nanoseconds.
+    pub nanos: u64,
 }
 
 /// A machine that has mounted the cell.
@@ -204,15 +241,28 @@ impl SocketPath {
     /// # Errors
     /// When the directory cannot be opened.
     pub fn of(cell: &CellDir) -> io::Result<SocketPath> {
+        if let Some(remote) = cell.remote() {
+            return SocketPath::at(remote.socket.clone());
+        }
         if let Some(dir) = cell.held() {
             return Ok(SocketPath { path: dir.path().join(SOCKET), _dir: Some(dir.clone()) });
         }
-        let path = cell.path().join(SOCKET);
+        SocketPath::at(cell.path().join(SOCKET))
+    }
+
+    /// The socket at this path.
+    ///
+    /// # Errors
+    /// When the directory cannot be opened.
+    pub fn at(path: PathBuf) -> io::Result<SocketPath> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         if path.as_os_str().as_bytes().len() <= SOCKET_PATH_BYTES_MAX {
             return Ok(SocketPath { path, _dir: None });
         }
-        let dir = Arc::new(HeldDir::open(cell.path())?);
-        Ok(SocketPath { path: dir.path().join(SOCKET), _dir: Some(dir) })
+        let dir = Arc::new(HeldDir::open(above)?);
+        Ok(SocketPath { path: dir.path().join(name), _dir: Some(dir) })
     }
 
     /// The path.

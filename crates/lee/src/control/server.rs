@@ -1,5 +1,6 @@
 //! The serving process's end of the control socket. Each connection has a thread; there are at most
-//! 32 at once.
+//! 32 at once. The process of a mount from another machine listens in the same way
+//! ([`relay`](super::relay)).
 //!
 //! No lock is held while a request runs or a line is written. Connections do not keep the process
 //! alive: it ends when the cell is closed, whatever they wait for.
@@ -16,7 +17,7 @@ use serde::Serialize;
 use std::fs::Permissions;
 use std::io::{self, BufReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +27,8 @@ use std::time::Duration;
 const CONNECTIONS_MAX: usize = 32;
 const READ_WAIT: Duration = Duration::from_secs(10);
 const WRITE_WAIT: Duration = Duration::from_secs(30);
+/// The mode of a socket for the user who serves the cell, and root.
+const PRIVATE: u32 = 0o600;
 /// Progress goes out at most this often.
 const PROGRESS_STEP_NANOS: u64 = 100_000_000;
 /// Pause when the system has no descriptor left for a connection.
@@ -63,6 +66,8 @@ pub struct Server {
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     path: SocketPath,
+    /// Tells our socket from another one that got its path.
+    made: (u64, i64, i64),
 }
 
 impl Server {
@@ -72,25 +77,77 @@ impl Server {
     /// # Errors
     /// When the socket cannot be made.
     pub fn start(env: &Env, cell: &CellDir, service: Arc<dyn Service>) -> Result<Server, Fail> {
-        let failed =
-            |e: io::Error| Fail::new(format!("{cell}: cannot make the control socket: {}", text(&e)));
-        let path = SocketPath::of(cell).map_err(failed)?;
+        let handler = Arc::new(Calls { env: env.clone(), service });
+        let path = SocketPath::of(cell).map_err(|e| not_made(cell, &e))?;
+        Server::listen(env, path, PRIVATE, handler).map_err(|e| not_made(cell, &e))
+    }
+
+    /// Listens at a path, with this mode.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn listen(env: &Env, path: SocketPath, mode: u32, handler: Arc<dyn Handler>) -> io::Result<Server> {
         match std::fs::remove_file(path.as_path()) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => (),
         }
-        let listener = bind_private(&path).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let (stop, stopped) = pipe().map_err(failed)?;
-        let acceptor = Acceptor { env: env.clone(), service, connections: Arc::default() };
+        let listener = bind(&path, mode)?;
+        let made = made(&path)?;
+        listener.set_nonblocking(true)?;
+        let (stop, stopped) = pipe()?;
+        let acceptor = Acceptor { env: env.clone(), handler, connections: Arc::default() };
         let thread = env.spawn("control", move || acceptor.run(&listener, &stopped));
-        Ok(Server { stop: Some(stop), thread: Some(thread), path })
+        Ok(Server { stop: Some(stop), thread: Some(thread), path, made })
+    }
+}
+
+fn not_made(cell: &CellDir, e: &io::Error) -> Fail {
+    Fail::new(format!("{cell}: cannot make the control socket: {}", text(e)))
+}
+
+/// Serves connections.
+pub trait Handler: Send + Sync + 'static {
+    /// Serves one. `is_busy`: there are too many, which it is told.
+    ///
+    /// # Errors
+    /// The client went away or stopped reading.
+    fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()>;
+}
+
+/// Time limits of a connection that was just accepted.
+///
+/// # Errors
+/// The system's.
+pub(super) fn prepare(stream: &UnixStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(READ_WAIT))?;
+    stream.set_write_timeout(Some(WRITE_WAIT))
+}
+
+/// What is said where there are too many connections.
+pub(super) fn too_many() -> Failure {
+    let message = format!("there are {CONNECTIONS_MAX} commands at work already: try again in a moment");
+    failure(libc::EBUSY, &message)
+}
+
+/// Serves a cell.
+struct Calls {
+    env: Env,
+    service: Arc<dyn Service>,
+}
+
+impl Handler for Calls {
+    fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()> {
+        let (env, service) = (self.env.clone(), self.service.clone());
+        Connection { env, service, stream }.serve(is_busy)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path.as_path());
+        if made(&self.path).is_ok_and(|made| made == self.made) {
+            let _ = std::fs::remove_file(self.path.as_path());
+        }
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -98,12 +155,18 @@ impl Drop for Server {
     }
 }
 
-/// Binds with mode 0600. The umask of the process (`system::make_private_files`) allows no more even
-/// before the mode is set.
-fn bind_private(path: &SocketPath) -> io::Result<UnixListener> {
+/// Binds with this mode. The umask of a process that serves a cell (`system::make_private_files`)
+/// allows no more than 0600 even before the mode is set.
+fn bind(path: &SocketPath, mode: u32) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path.as_path())?;
-    std::fs::set_permissions(path.as_path(), Permissions::from_mode(0o600))?;
+    std::fs::set_permissions(path.as_path(), Permissions::from_mode(mode))?;
     Ok(listener)
+}
+
+/// Which file has the path, and when it was changed last.
+fn made(path: &SocketPath) -> io::Result<(u64, i64, i64)> {
+    let file = std::fs::symlink_metadata(path.as_path())?;
+    Ok((file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 /// A pipe that no child inherits: its read end becomes readable when the write end is dropped.
@@ -120,7 +183,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 struct Acceptor {
     env: Env,
-    service: Arc<dyn Service>,
+    handler: Arc<dyn Handler>,
     connections: Arc<AtomicUsize>,
 }
 
@@ -140,13 +203,12 @@ impl Acceptor {
 
     fn take(&self, stream: UnixStream) {
         let slot = Slot::take(&self.connections);
-        let (env, service) = (self.env.clone(), self.service.clone());
+        let handler = self.handler.clone();
         let serve = move || {
-            let connection = Connection { env, service, stream: &stream };
-            // The client went away or stopped reading.
-            if let Err(e) = connection.serve(&slot) {
+            if let Err(e) = handler.serve(&stream, slot.number >= CONNECTIONS_MAX) {
                 tracing::debug!("control connection: {e}");
             }
+            drop(slot);
         };
         // dropping the connection tells the client
         if let Err(e) = self.env.try_spawn("control-call", serve) {
@@ -190,12 +252,10 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    fn serve(&self, slot: &Slot) -> io::Result<()> {
-        self.stream.set_nonblocking(false)?;
-        self.stream.set_read_timeout(Some(READ_WAIT))?;
-        self.stream.set_write_timeout(Some(WRITE_WAIT))?;
+    fn serve(&self, is_busy: bool) -> io::Result<()> {
+        prepare(self.stream)?;
         let caller = peer(self.stream)?;
-        match refusal(&caller, slot) {
+        match refusal(&caller, is_busy) {
             Some(failure) => self.fail(failure),
             None => self.answer(&caller),
         }
@@ -216,23 +276,15 @@ impl Connection<'_> {
             Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
             Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
+            Call::Mount => self.fail(failure(libc::EINVAL, "this is asked of a mount from another machine")),
         }
     }
 
     fn admin(&self, caller: &Ctx, request: &AnyRequest) -> Result<AnyReply, Failure> {
-        let mut last: Option<(u64, String)> = None;
         let mut watched = true;
-        self.service.admin(caller, request, &mut |progress| {
-            let now = self.env.now();
-            let due = last.as_ref().is_none_or(|(at, phase)| {
-                now.saturating_sub(*at) >= PROGRESS_STEP_NANOS || *phase != progress.phase
-            });
-            if due && watched {
-                last = Some((now, progress.phase.clone()));
-                // The request goes on when the client went away or stopped reading.
-                watched = self.send(&Line::<()>::Progress(progress)).is_ok();
-            }
-        })
+        // The request goes on when the client went away or stopped reading.
+        let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
+        self.service.admin(caller, request, &mut now_and_then(&self.env, tell))
     }
 
     /// Asks the process to end, and sends its stages until it is gone.
@@ -275,22 +327,35 @@ impl Connection<'_> {
     }
 }
 
-fn refusal(caller: &Ctx, slot: &Slot) -> Option<Failure> {
+/// Tells how far a request is, and not too often.
+pub fn now_and_then(env: &Env, mut tell: impl FnMut(Progress)) -> impl FnMut(Progress) {
+    let mut last: Option<(u64, String)> = None;
+    move |progress| {
+        let now = env.now();
+        let due = last.as_ref().is_none_or(|(at, phase)| {
+            now.saturating_sub(*at) >= PROGRESS_STEP_NANOS || *phase != progress.phase
+        });
+        if due {
+            last = Some((now, progress.phase.clone()));
+            tell(progress);
+        }
+    }
+}
+
+fn refusal(caller: &Ctx, is_busy: bool) -> Option<Failure> {
     if caller.uid != 0 && caller.uid != system::uid() {
         return Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this"));
     }
-    if slot.number >= CONNECTIONS_MAX {
-        let message = format!("the cell answers {CONNECTIONS_MAX} commands already: try again in a moment");
-        return Some(failure(libc::EBUSY, &message));
-    }
-    None
+    is_busy.then(too_many)
 }
 
-fn failure(errno: i32, message: &str) -> Failure {
+/// A failure with this text.
+pub fn failure(errno: i32, message: &str) -> Failure {
     Failure { message: message.into(), errno }
 }
 
-fn not_understood(e: &io::Error) -> Failure {
+/// The call makes no sense here.
+pub fn not_understood(e: &io::Error) -> Failure {
     let version = env!("CARGO_PKG_VERSION");
     failure(
         libc::EINVAL,
@@ -301,7 +366,7 @@ fn not_understood(e: &io::Error) -> Failure {
 }
 
 /// The user at the other end.
-fn peer(stream: &UnixStream) -> io::Result<Ctx> {
+pub(super) fn peer(stream: &UnixStream) -> io::Result<Ctx> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the buffer and its length belong together and outlive the call.

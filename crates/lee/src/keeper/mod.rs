@@ -6,6 +6,8 @@
 //! an unmount, a take-over by another machine, data that could not be stored. SIGTERM to the keeper
 //! ends the server in order first. When the keeper is killed, the server goes on.
 //!
+//! `lee mount --background` has a keeper, too: it mounts again when the process of the mount crashes.
+//!
 //! [`run`] is the process: one thread that waits. [`record`] is the file by which commands find it,
 //! [`backoff`] the pauses of a crash loop, [`signals`] what it waits for.
 

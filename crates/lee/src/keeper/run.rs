@@ -25,6 +25,8 @@ use std::time::Duration;
 const PANICKED: i32 = 101;
 /// Place of the cell in the command line: `up CELL ...`.
 const CELL: usize = 1;
+/// Place of the mount point in the command line of a mount from another machine: `mount SERVER PATH ...`.
+const MOUNT_POINT: usize = 2;
 
 /// Runs the keeper of a server that this starts first; `caller` hears how that went.
 ///
@@ -246,8 +248,25 @@ impl Keeper {
         Ok((reader, child))
     }
 
+    /// Whether it keeps the mount of a cell that another machine serves.
+    fn is_of_mount(&self) -> bool {
+        self.arguments.first().is_some_and(|command| command == "mount")
+    }
+
+    /// Where the log and the file of this keeper are: with the cell, or of a mount in a directory of its
+    /// own.
+    fn state_of(&self, started: &Started) -> Result<CellDir, Fail> {
+        match &started.mount {
+            Some(at) if self.is_of_mount() => locate::mount_state(at),
+            _ => locate::called(started.cell.as_os_str(), ""),
+        }
+    }
+
     /// A renamed cell is served at its new path. Another directory that has the old path is not ours.
     fn follow_the_cell(&mut self) -> io::Result<()> {
+        if self.is_of_mount() {
+            return Ok(());
+        }
         let Some(held) = self.cell.as_ref().filter(|cell| cell.place().is_none()).and_then(CellDir::held)
         else {
             return Ok(());
@@ -328,7 +347,7 @@ impl Keeper {
     /// The server serves: notes it where commands look.
     fn up(&mut self, started: &Started) {
         if self.cell.is_none() {
-            match locate::called(started.cell.as_os_str(), "") {
+            match self.state_of(started) {
                 Ok(cell) => self.hold(cell),
                 Err(fail) => output::note(&format!("lee: {fail}")),
             }
@@ -367,8 +386,9 @@ impl Keeper {
 
     /// From now on the mount point is where it is now, whatever becomes of links on the way.
     fn keep_the_mount_point(&mut self, at: &Path) {
-        let option = self.arguments.iter().position(|argument| argument == "--mount");
-        if let Some(value) = option.and_then(|n| self.arguments.get_mut(n + 1)) {
+        let option = self.arguments.iter().position(|argument| argument == "--mount").map(|n| n + 1);
+        let option = if self.is_of_mount() { Some(MOUNT_POINT) } else { option };
+        if let Some(value) = option.and_then(|n| self.arguments.get_mut(n)) {
             *value = at.into();
         }
     }
@@ -489,8 +509,12 @@ impl Keeper {
             Ok(status) => status.to_string(),
             Err(why) => why.clone(),
         });
-        let dir = self.arguments.get(CELL).map(PathBuf::from).unwrap_or_default();
-        let message = background::ended_early(&background::log_of(&dir), &how);
+        let named = |place| self.arguments.get(place).map(PathBuf::from).unwrap_or_default();
+        let log = match self.is_of_mount() {
+            true => locate::mount_state(&named(MOUNT_POINT)).map_or_else(|_| PathBuf::new(), |s| s.log()),
+            false => background::log_of(&named(CELL)),
+        };
+        let message = background::ended_early(&log, &how);
         let _ = background::tell(caller, &Outcome::Failed { message, code: 1 });
     }
 

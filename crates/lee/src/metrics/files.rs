@@ -37,7 +37,7 @@ change that. -->\n\n\
 such as `--metrics [::1]:9547`, and several of them, are possible, as is\n\
 `metrics = [\"127.0.0.1:9547\"]` in `CELL/leeward.toml` (the command line wins). `lee status` shows\n\
 the addresses. The page is plain HTTP and open to everybody who reaches the address. It has names of\n\
-volumes and numbers of users, no names of files. Keep it on loopback, or in a network of the\n\
+volumes and machines, and numbers of users, no names of files. Keep it on loopback, or in a network of the\n\
 administrators.\n\n\
 \x20   # prometheus.yml\n\
 \x20   rule_files: [/etc/prometheus/leeward/alerts.yml]      # contrib/prometheus/alerts.yml\n\
@@ -46,12 +46,13 @@ administrators.\n\n\
 \x20       static_configs: [{{targets: [\"127.0.0.1:9547\"]}}]\n\n\
 The dashboard for Grafana is `contrib/grafana/leeward.json` (import it and choose the data source).\n\n\
 ## How many series\n\n\
-The {SHOWN_MAX} busiest volumes and the {SHOWN_MAX} busiest users have series of their own; the others count together\n\
-as `other`. A series begins at 0 when its volume or user gets it. It ends when another one that was\n\
-twice as busy recently takes its place. The counts of `other` never jump. A volume with the name\n\
-`other` or `snapshots` is shown with a slash before its name. `user` is a number. Pools have 20\n\
-series each, and a cell has at most 256 pools. All other labels have a fixed, small set of values. A\n\
-cell has some 400 series at first, and never more than some 6,500 besides those of its pools.\n\n\
+The {SHOWN_MAX} busiest volumes, users and other machines (`host`) have series of their own; the rest of each\n\
+counts together as `other`. A series begins at 0 when its volume, user or machine gets it. It ends when\n\
+another one that was twice as busy recently takes its place. The counts of `other` never jump. A volume\n\
+or machine with the name `other`, or a volume `snapshots`, is shown with a slash before its name. `user`\n\
+is a number. Pools have 20 series each, and a cell has at most 256 pools. All other labels have a fixed,\n\
+small set of values. A cell has some 400 series at first, and never more than some 7,000 besides those\n\
+of its pools.\n\n\
 Counters and histograms count since the process began to serve. Buckets of histograms are powers of\n\
 two, from {} µs to {} s.\n\n\
 ## What there is\n\n| name | type | unit | labels | what |\n|---|---|---|---|---|\n",

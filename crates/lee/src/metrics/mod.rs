@@ -16,12 +16,14 @@ mod process;
 mod table;
 mod text;
 
+use crate::machines::Machines;
 use busiest::Busiest;
 use leeward_door::listen::Figures as DoorFigures;
 use leeward_env::histogram::{BUCKETS, Histogram};
 use leeward_env::waits::Cause;
 use leeward_env::{Door, Env};
 use leeward_fs::VIEW_FIRST;
+use leeward_remote::HostFigures;
 use leeward_vfs::Gate;
 use leeward_vfs::ledger::{OTHER_USERS, OpReport, Totals, UserWaits, VolumeReport};
 use leeward_volume::{Cell, Figures};
@@ -39,6 +41,8 @@ const SNAPSHOTS: &str = "snapshots";
 const OF_VOLUME: usize = BUCKETS + 4;
 /// Counts of a user: nanoseconds waited by cause, then those that others waited behind the user.
 const OF_USER: usize = Cause::ALL.len() + 1;
+/// Counts of a host: requests, bytes read, bytes written, nanoseconds.
+const OF_HOST: usize = 4;
 
 /// The source of metrics.
 pub struct Source {
@@ -49,12 +53,15 @@ pub struct Source {
     since: i64,
     busy: Mutex<Busy>,
     doors: Vec<Arc<DoorFigures>>,
+    /// Other machines, if it listens for them.
+    machines: Option<Arc<Machines>>,
 }
 
 #[derive(Default)]
 struct Busy {
     volumes: BTreeMap<Door, Busiest<u32, OF_VOLUME>>,
     users: Busiest<u32, OF_USER>,
+    hosts: Busiest<u32, OF_HOST>,
 }
 
 /// All values of one scrape.
@@ -66,10 +73,22 @@ pub struct Scrape {
     waiting_for_thread: u64,
     volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
+    hosts: Vec<OfHost>,
     doors: Vec<Arc<DoorFigures>>,
     process: Usage,
     since: i64,
     took_nanos: u64,
+}
+
+/// What other machines have asked for.
+struct OfHost {
+    name: String,
+    /// Connected now.
+    sessions: u64,
+    requests: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    nanos: u64,
 }
 
 /// Counts of operations in a volume.
@@ -84,12 +103,17 @@ impl Source {
     /// Metrics of a cell and the gate before it.
     pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
         let (cell, gate, env) = (cell.clone(), gate.clone(), env.clone());
-        Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new() }
+        Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new(), machines: None }
     }
 
     /// Adds the figures of these doors.
     pub fn set_doors(&mut self, doors: Vec<Arc<DoorFigures>>) {
         self.doors = doors;
+    }
+
+    /// Adds the figures of these machines.
+    pub fn set_machines(&mut self, machines: Option<Arc<Machines>>) {
+        self.machines = machines;
     }
 
     /// The text that a scraper reads.
@@ -122,12 +146,39 @@ impl Source {
             waiting_for_thread,
             volumes: shown,
             users,
+            hosts: self.machines.as_ref().map_or_else(Vec::new, |machines| hosts(machines, &mut busy.hosts)),
             doors: self.doors.clone(),
             process: Usage::now(),
             since: self.since,
             took_nanos: self.env.now().saturating_sub(begun),
         }
     }
+}
+
+/// The busiest machines, and the others together.
+fn hosts(machines: &Machines, busiest: &mut Busiest<u32, OF_HOST>) -> Vec<OfHost> {
+    let all = machines.figures();
+    let counts = all.iter().map(|f| (f.number, [f.requests, f.read_bytes, f.written_bytes, f.nanos]));
+    let named: BTreeMap<u32, &HostFigures> = all.iter().map(|f| (f.number, f)).collect();
+    let label = |number: &u32| named.get(number).map(|f| host_label(&f.host));
+    let shown = busiest.update(counts, label);
+    let names: BTreeSet<String> = shown.iter().map(|(name, _)| name.clone()).collect();
+    let mut sessions: BTreeMap<String, u64> = BTreeMap::new();
+    for f in &all {
+        let name = Some(host_label(&f.host)).filter(|name| names.contains(name));
+        *sessions.entry(name.unwrap_or_else(|| OTHER.into())).or_default() += f.sessions;
+    }
+    let of = |(name, counts): (String, [u64; OF_HOST])| {
+        let [requests, read_bytes, written_bytes, nanos] = counts;
+        let sessions = sessions.get(&name).copied().unwrap_or(0);
+        OfHost { name, sessions, requests, read_bytes, written_bytes, nanos }
+    };
+    shown.into_iter().map(of).collect()
+}
+
+/// Names of hosts have no slash, which keeps them apart from labels of ours.
+fn host_label(name: &str) -> String {
+    if name == OTHER { format!("/{name}") } else { name.into() }
 }
 
 /// The name of a volume; `None` when it does not exist any more. Names of volumes have no slash,

@@ -112,6 +112,29 @@ pub const METRICS: &[Metric] = &[
         s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.written_bytes));
     })
     .by(&["door", "volume"]),
+    // other machines
+    gauge("leeward_host_sessions", "Sessions of a machine that are connected.", |s, out| {
+        s.hosts.iter().for_each(|h| out.count(&[&h.name], h.sessions));
+    })
+    .by(&["host"]),
+    counter("leeward_host_requests_total", "Operations that a machine has asked for.", |s, out| {
+        s.hosts.iter().for_each(|h| out.count(&[&h.name], h.requests));
+    })
+    .by(&["host"]),
+    counter("leeward_host_read_bytes_total", "Bytes that a machine has read.", |s, out| {
+        s.hosts.iter().for_each(|h| out.count(&[&h.name], h.read_bytes));
+    })
+    .by(&["host"]),
+    counter("leeward_host_written_bytes_total", "Bytes that a machine has written.", |s, out| {
+        s.hosts.iter().for_each(|h| out.count(&[&h.name], h.written_bytes));
+    })
+    .by(&["host"]),
+    counter(
+        "leeward_host_operation_seconds_total",
+        "Time from the arrival of operations of a machine to their answers, with all their waits.",
+        |s, out| s.hosts.iter().for_each(|h| out.nanos(&[&h.name], h.nanos)),
+    )
+    .by(&["host"]),
     // doors
     gauge("leeward_door_connections", "Open connections to a door, by address family.", |s, out| {
         for_families(s, |d, f, labels| out.count(labels, d.open(f)));

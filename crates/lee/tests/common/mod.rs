@@ -1,6 +1,8 @@
 //! Runs the real `lee`, and cleans up whatever it leaves, also when a test panics.
 #![allow(dead_code, clippy::disallowed_methods)]
 
+pub mod machines;
+
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

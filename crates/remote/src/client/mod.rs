@@ -14,6 +14,7 @@
 //!
 //! Locks: the state, then a pipe; `files`, `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
 
+mod commands;
 mod connect;
 mod copies;
 mod files;
@@ -24,6 +25,7 @@ mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
+pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;

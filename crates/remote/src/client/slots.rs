@@ -39,6 +39,7 @@ impl Outstanding {
         let (repeatable, gives_references, returns_references) = match &call {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
+            Call::Command(..) => (false, false, false),
         };
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));

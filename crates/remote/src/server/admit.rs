@@ -34,7 +34,7 @@ pub struct Grant {
 
 impl Grant {
     /// Whether the server checks what users may do, as the host is not believed in everything.
-    pub(crate) fn is_restricted(&self) -> bool {
+    pub fn is_restricted(&self) -> bool {
         self.root_squash || !self.uids.is_empty()
     }
 
@@ -42,9 +42,14 @@ impl Grant {
         self.uids.is_empty() || self.uids.iter().any(|(first, last)| (*first..=*last).contains(&uid))
     }
 
-    /// Whether the inode is in a volume that it may use.
-    pub(super) fn has(&self, node: NodeId) -> bool {
+    /// Whether the host may use what is in the volume of this inode.
+    pub fn has(&self, node: NodeId) -> bool {
         self.volumes.is_empty() || self.volumes.contains(&node.volume())
+    }
+
+    /// Whether a name in this directory leads to a volume that the host may use.
+    pub fn leads_on(&self, dir: NodeId, name: &[u8]) -> bool {
+        self.ways.get(&dir).is_some_and(|names| names.contains(name))
     }
 
     /// Whether an operation only finds the way to a volume.
@@ -72,8 +77,7 @@ pub(super) fn admit(
     knows: &dyn Fn(NodeId) -> bool,
 ) -> Result<Ctx> {
     check_values(op)?;
-    let squashed = grant.root_squash && caller.uid == 0;
-    if !squashed && !grant.speaks_for(caller.uid) {
+    if !is_squashed(grant, caller) && !grant.speaks_for(caller.uid) {
         return Err(Error::NotPermitted);
     }
     if grant.read_only
@@ -93,6 +97,22 @@ pub(super) fn admit(
     }
     if !grant.volumes.is_empty() && matches!(op, Op::ListUploads { .. } | Op::StatUploads { .. }) {
         return Err(Error::Access); // these are about all volumes
+    }
+    user(grant, caller)
+}
+
+fn is_squashed(grant: &Grant, caller: &Caller) -> bool {
+    grant.root_squash && caller.uid == 0
+}
+
+/// The user of the cell that a user of a host is.
+///
+/// # Errors
+/// The host does not speak for this user.
+pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
+    let squashed = is_squashed(grant, caller);
+    if !squashed && !grant.speaks_for(caller.uid) {
+        return Err(Error::NotPermitted);
     }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);

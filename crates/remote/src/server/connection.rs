@@ -358,11 +358,18 @@ fn call_in(
             answer.give(None, Ok(Reply::Done));
         }
         Call::Lock(caller, call) => super::locks::run(shared, session, (&caller, call), answer),
+        Call::Command(caller, command) => {
+            super::commands::hear(shared, session, (&caller, command), answer);
+        }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {
                 let like = super::session::Like::of(&ctx, &op);
-                let done = move |result: Result<Reply>| answer.give(Some(like), result);
+                let counted = session.counts.begin(&op);
+                let done = move |result: Result<Reply>| {
+                    counted.end(&result);
+                    answer.give(Some(like), result);
+                };
                 if is_restricted {
                     super::rights::run(&shared.gate, session, ctx, op, done);
                 } else {

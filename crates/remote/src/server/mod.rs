@@ -10,12 +10,16 @@
 //! is called.
 
 mod admit;
+mod commands;
 mod connection;
+mod figures;
 mod locks;
 mod rights;
 mod session;
 
 pub use admit::Grant;
+pub use commands::Asker;
+pub use figures::HostFigures;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
@@ -75,6 +79,10 @@ pub trait Hosts: Send + Sync + 'static {
 
     /// Whether any host has enrolled: then clients of a server before may have locks.
     fn are_any(&self) -> bool;
+
+    /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
+    /// false. May take long.
+    fn command(&self, _: &Asker, _: &[u8], _tell: &mut dyn FnMut(&[u8]) -> bool) {}
 }
 
 /// Serves a cell to other machines until it is closed or dropped.
@@ -103,6 +111,8 @@ struct Shared {
     ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
+    commands: commands::Commands,
+    figures: figures::Figures,
 }
 
 impl Server {
@@ -137,6 +147,8 @@ impl Server {
             ended: Arc::default(),
             wakers,
             settle,
+            commands: commands::Commands::default(),
+            figures: figures::Figures::default(),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         // from here on an error ends the threads that have begun
@@ -185,6 +197,15 @@ impl Server {
         self.shared.all_sessions().iter().map(info).collect()
     }
 
+    /// What each host has asked for.
+    pub fn host_figures(&self) -> Vec<HostFigures> {
+        let mut sessions = BTreeMap::new();
+        for session in self.shared.all_sessions().iter().filter(|session| session.connection().is_some()) {
+            *sessions.entry(session.host().name.clone()).or_insert(0) += 1;
+        }
+        self.shared.figures.all(&sessions)
+    }
+
     /// How many connections there are, with those of clients that are not let in yet.
     pub fn connections(&self) -> usize {
         self.shared.connections.lock().len()
@@ -213,6 +234,7 @@ impl Server {
     /// Tells all clients how the cell was closed, and hangs up. After [`Server::stop`].
     pub fn hang_up(&self, durable: bool) {
         self.stop();
+        self.shared.commands.end_all();
         // clients send again what was not answered, which must not have been done then
         let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });
@@ -421,6 +443,7 @@ impl Shared {
             }
         }
         self.leases.forget_ended();
+        self.commands.drop_unheard(now);
         !self.has_ended()
     }
 
@@ -443,7 +466,8 @@ impl Shared {
         }
         let number = u64::from_le_bytes(self.env.secret()) >> 16;
         let id = SessionId { number, secret: self.env.secret() };
-        let session = Arc::new(Session::new(id, key, host, self.env.now()));
+        let counts = self.figures.of(&self.env, &host.name);
+        let session = Arc::new(Session::new(id, key, (host, counts), self.env.now()));
         self.leases.join(number);
         self.locks.begin_session(number);
         all.insert(number, session.clone());

@@ -2,6 +2,7 @@
 
 use super::admit::{self, Grant};
 use super::connection::Connection;
+use super::figures::Counts;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos};
@@ -55,6 +56,8 @@ pub(super) struct Session {
     pub(super) key: PublicKey,
     since: Nanos,
     state: Mutex<State>,
+    /// What its host asks for is counted there.
+    pub(super) counts: Arc<Counts>,
     /// Bytes that the answers to calls at work may have.
     promised: AtomicUsize,
     /// `None`: it has ended.
@@ -153,7 +156,12 @@ fn tells_of(op: &Op<'_>) -> Option<NodeId> {
 }
 
 impl Session {
-    pub(super) fn new(id: SessionId, key: PublicKey, host: Host, now: Nanos) -> Session {
+    pub(super) fn new(
+        id: SessionId,
+        key: PublicKey,
+        (host, counts): (Host, Arc<Counts>),
+        now: Nanos,
+    ) -> Session {
         let state =
             State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now, ended: false };
         Session {
@@ -161,6 +169,7 @@ impl Session {
             key,
             since: now,
             state: Mutex::new(state),
+            counts,
             promised: AtomicUsize::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
         }
@@ -455,7 +464,8 @@ mod tests {
 
     fn session() -> Session {
         let host = Host { name: "host".into(), grant: Grant::default() };
-        Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], host, 0)
+        let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0));
+        Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0)
     }
 
     #[test]

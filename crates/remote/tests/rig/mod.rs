@@ -6,7 +6,7 @@ pub mod raw;
 
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
-use leeward_remote::{Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
+use leeward_remote::{Asker, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
 use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
@@ -43,6 +43,25 @@ impl Hosts for Table {
 
     fn are_any(&self) -> bool {
         !self.hosts.lock().expect("the hosts").is_empty()
+    }
+
+    /// Says as many bytes as the text names, in pieces; `wait`: first it waits for three seconds.
+    fn command(&self, asker: &Asker, text: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
+        let text = String::from_utf8_lossy(text);
+        if text == "who" {
+            tell(format!("{} {} {:?}", asker.host, asker.ctx.uid, asker.ctx.gids.all()).as_bytes());
+            return;
+        }
+        if text == "wait" {
+            Env::real().sleep(Duration::from_secs(3));
+        }
+        let bytes: Vec<u8> = (0..text.parse().unwrap_or(0usize)).map(|n| (n % 251) as u8).collect();
+        for piece in bytes.chunks(100_000) {
+            if !tell(piece) {
+                tell(b"too long");
+                return;
+            }
+        }
     }
 }
 

@@ -97,6 +97,16 @@ macro_rules! requests {
         }
 
         impl AnyRequest {
+            /// The names of all requests.
+            pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+
+            /// Its name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(AnyRequest::$name(_) => stringify!($name),)*
+                }
+            }
+
             /// [`Request::REFRESH`] of the request.
             pub fn refresh(&self) -> Refresh {
                 match self {

@@ -1,0 +1,153 @@
+//! The control socket of a process that mounts a cell from another machine. It hands calls on to the
+//! server in the name of the user who asks, and the answer back. The server decides what that user may
+//! ask of it.
+//!
+//! Every user who can reach the mount may connect.
+
+use super::server::{Handler, failure, not_understood, peer, prepare, too_many};
+use super::{Answer, CALL_BYTES_MAX, Call, Line, MountState, read_line, write_line};
+use crate::system;
+use leeward_env::{Ctx, Env};
+use leeward_fs::Op;
+use leeward_remote::{Client, CommandLost, User};
+use leeward_vfs::Backend;
+use leeward_volume::admin::{AnyRequest, Done, Failure};
+use serde::Serialize;
+use std::io::{self, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// Groups of a user that are passed on at most: as many as a call can name.
+const GROUPS_MAX: usize = 1024;
+
+/// Hands calls on.
+pub struct Relay {
+    /// The clock.
+    pub env: Env,
+    /// The connection.
+    pub client: Client,
+    /// The server's name, for messages.
+    pub server: String,
+    /// Whether all users of this machine may use the mount.
+    pub for_all: bool,
+    /// Asks the process to end.
+    pub end: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Handler for Relay {
+    fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()> {
+        prepare(stream)?;
+        let caller = peer(stream)?;
+        let is_own = [0, system::uid()].contains(&caller.uid);
+        if !is_own && !self.for_all {
+            return fail(stream, failure(libc::EPERM, "only the user who mounted it may ask this"));
+        }
+        if is_busy && !is_own {
+            return fail(stream, too_many());
+        }
+        match read_line(&mut BufReader::new(stream), CALL_BYTES_MAX) {
+            Ok(Some(call)) => self.answer(stream, &caller, &call, is_own),
+            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
+            Err(e) => fail(stream, not_understood(&e)),
+        }
+    }
+}
+
+impl Relay {
+    fn answer(&self, stream: &UnixStream, caller: &Ctx, call: &Call, is_own: bool) -> io::Result<()> {
+        match call {
+            Call::Mount => done(stream, "mount", self.state()),
+            Call::Down if is_own => {
+                // said first: the process ends
+                let told = done(stream, "down", ());
+                (self.end)();
+                told
+            }
+            Call::Down => {
+                fail(stream, failure(libc::EPERM, "only root and the user who mounted it may unmount it"))
+            }
+            _ => match self.client.away() {
+                Some((_, why)) => {
+                    let message = format!("the server {} does not answer ({why})", self.server);
+                    fail(stream, failure(libc::EHOSTDOWN, &message))
+                }
+                // an fsync of everything, which knows what a crash of the server has taken
+                None if matches!(call, Call::Admin { request: AnyRequest::SyncAll(_) }) => {
+                    match self.client.call(caller, Op::SyncAll) {
+                        Ok(_) => done(stream, "admin", Done {}),
+                        Err(e) => fail(stream, failure(e.errno(), &format!("not durable: {e}"))),
+                    }
+                }
+                None => self.pass_on(stream, caller, call),
+            },
+        }
+    }
+
+    fn state(&self) -> MountState {
+        let away = self.client.away().map(|(since, why)| {
+            let seconds = self.env.now().saturating_sub(since) / 1_000_000_000;
+            (seconds, why)
+        });
+        let (server, host) = (self.server.clone(), self.client.host());
+        MountState { server, host, pid: std::process::id(), away }
+    }
+
+    /// Has the server answer; what it says goes to the client as it is.
+    fn pass_on(&self, stream: &UnixStream, caller: &Ctx, call: &Call) -> io::Result<()> {
+        let user = User { uid: caller.uid, gid: caller.gid, gids: groups(stream) };
+        let call = serde_json::to_vec(call)?;
+        let (mut to, mut broken) = (stream, None);
+        let told = self.client.command(&user, &call, &mut |piece| {
+            broken = to.write_all(piece).err();
+            broken.is_none()
+        });
+        match (told, broken) {
+            (_, Some(e)) => Err(e),
+            (Ok(()), None) => Ok(()),
+            (Err(lost), None) => fail(stream, self.why(lost)),
+        }
+    }
+
+    fn why(&self, lost: CommandLost) -> Failure {
+        let server = &self.server;
+        match lost {
+            CommandLost::NotPermitted => failure(
+                libc::EPERM,
+                &format!("{server} lets this machine not act for this user (lee host show)"),
+            ),
+            CommandLost::Busy => {
+                failure(libc::EBUSY, &format!("{server} runs too many commands: try again in a moment"))
+            }
+            CommandLost::Restarted => {
+                let message =
+                    format!("{server} was started anew meanwhile: see what was done, and try again");
+                failure(libc::EIO, &message)
+            }
+            CommandLost::Silent(why) => failure(libc::EIO, &format!("no answer from {server}: {why}")),
+        }
+    }
+}
+
+fn done<T: Serialize>(stream: &UnixStream, answer: &'static str, value: T) -> io::Result<()> {
+    let mut stream = stream;
+    write_line(&mut stream, &Line::Done(Answer { answer, value }))
+}
+
+fn fail(stream: &UnixStream, failure: Failure) -> io::Result<()> {
+    let mut stream = stream;
+    write_line(&mut stream, &Line::<()>::Failed(failure))
+}
+
+/// The groups of the user at the other end; none where the system does not say.
+fn groups(stream: &UnixStream) -> Vec<u32> {
+    let mut gids = vec![0; GROUPS_MAX];
+    let mut len = size_of_val(&gids[..]) as libc::socklen_t;
+    // SAFETY: the buffer and its length belong together and outlive the call.
+    let failed = unsafe {
+        let to = gids.as_mut_ptr().cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, to, &raw mut len)
+    };
+    gids.truncate(if failed == 0 { len as usize / size_of::<u32>() } else { 0 });
+    gids
+}

@@ -1,0 +1,507 @@
+//! Commands that users of other machines give: which the cell runs for them, and what it tells them.
+//!
+//! Only what is in [`ALLOWED`] is run, and only so far as the same user could find it out or do it
+//! through the mount. A host is no operator of the cell, and neither is its root. A command names paths,
+//! so the server checks the rights on every directory itself, also for hosts whose kernels it believes.
+//! Lists leave out what the user may not read.
+//!
+//! The checks and the request are no transaction: somebody may rename a directory in between, as after a
+//! check of a kernel.
+
+use crate::control::server::{Service, failure, not_understood, now_and_then};
+use crate::control::{Answer, Call, Flows, Line, Running};
+use crate::system;
+use leeward_env::Env;
+use leeward_fs::rights::{self, R, X};
+use leeward_fs::{Attr, Error, Fs, NodeId, Op};
+use leeward_remote::Asker;
+use leeward_volume::Cell;
+use leeward_volume::admin::{
+    self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, Failure, Progress, SnapDiff,
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// What users of other machines may ask of the cell, by [`AnyRequest::name`].
+const ALLOWED: [&str; 13] = [
+    "BinEmpty",
+    "BinList",
+    "BinRestore",
+    "DfShow",
+    "QuotaList",
+    "QuotaShow",
+    "SnapCreate",
+    "SnapDiff",
+    "SnapList",
+    "SnapRemove",
+    "SnapRename",
+    "SnapRestore",
+    "UsageShow",
+];
+
+type Checked<T> = Result<T, Failure>;
+
+/// Runs the commands.
+pub struct HostCommands {
+    env: Env,
+    cell: Arc<Cell>,
+    /// What answers the commands of this machine, too.
+    service: OnceLock<Weak<dyn Service>>,
+}
+
+impl HostCommands {
+    /// For this cell.
+    pub fn new(env: &Env, cell: &Arc<Cell>) -> HostCommands {
+        HostCommands { env: env.clone(), cell: cell.clone(), service: OnceLock::new() }
+    }
+
+    /// From now on this answers.
+    pub fn answer_by(&self, service: Weak<dyn Service>) {
+        let _ = self.service.set(service);
+    }
+
+    /// Runs a command, and tells its answer as the control socket does.
+    pub fn run(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
+        let call = serde_json::from_slice(call).map_err(|e| not_understood(&e.into()));
+        let answer = call.and_then(|call| self.answer(asker, &call, &mut |line| tell(line)));
+        let line = match answer {
+            Ok(line) => line,
+            Err(failure) => line_of(&Line::<()>::Failed(failure)),
+        };
+        if !tell(&line) {
+            let text = "the answer is too long for another machine: ask about less, or on the server";
+            tell(&line_of(&Line::<()>::Failed(failure(libc::EMSGSIZE, text))));
+        }
+    }
+
+    /// The last line of the answer.
+    fn answer(&self, asker: &Asker, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool) -> Checked<Vec<u8>> {
+        let service = self.service.get().and_then(Weak::upgrade);
+        let service =
+            service.ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
+        let eyes = Eyes { cell: &self.cell, asker };
+        match call {
+            Call::Admin { request } => {
+                let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
+                let mut progress = now_and_then(&self.env, progress);
+                admin(&eyes, &*service, request, &mut progress).map(|reply| last_line("admin", reply))
+            }
+            Call::Status => {
+                let running = service.running()?;
+                Ok(last_line("running", shown_of_status(running, asker)))
+            }
+            Call::Flows => Ok(last_line("flows", eyes.flows(service.flows()))),
+            Call::Sessions | Call::EndSession { .. } | Call::Down | Call::Mount => Err(for_operators()),
+        }
+    }
+}
+
+fn line_of<T: Serialize>(line: &Line<T>) -> Vec<u8> {
+    let mut line = serde_json::to_vec(line).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+fn last_line<T: Serialize>(answer: &'static str, value: T) -> Vec<u8> {
+    line_of(&Line::Done(Answer { answer, value }))
+}
+
+fn for_operators() -> Failure {
+    let host = system::host();
+    let text = format!("this is for operators of the cell: run it on the machine that serves it, {host}");
+    failure(libc::EPERM, &text)
+}
+
+fn refused(errno: i32, text: impl Into<String>) -> Failure {
+    failure(errno, &text.into())
+}
+
+/// How the server does, without its doors, its machines and what operators are told.
+fn shown_of_status(running: Running, asker: &Asker) -> Running {
+    let is_bounded = !asker.grant.volumes.is_empty();
+    Running {
+        mount: None,
+        channel: String::new(),
+        metrics: Vec::new(),
+        doors: Vec::new(),
+        listen: Vec::new(),
+        sessions: 0,
+        door_connections: Vec::new(),
+        volumes: if is_bounded { asker.grant.volumes.len() as u64 } else { running.volumes },
+        dirty_bytes: if is_bounded { 0 } else { running.dirty_bytes },
+        snapshots: if is_bounded { 0 } else { running.snapshots },
+        late_schedules: 0,
+        late_scrubs: 0,
+        troubles: Vec::new(),
+        journal_bytes: (0, 0),
+        clock_ahead_secs: 0,
+        service: false,
+        ..running
+    }
+}
+
+/// Runs a request, if the user may ask for it; leaves out of the reply what the user may not see.
+fn admin(
+    eyes: &Eyes<'_>,
+    service: &dyn Service,
+    request: &AnyRequest,
+    progress: &mut dyn FnMut(Progress),
+) -> Checked<AnyReply> {
+    if !ALLOWED.contains(&request.name()) {
+        return Err(for_operators());
+    }
+    check(eyes, request)?;
+    let reply = service.admin(&eyes.asker.ctx, request, progress)?;
+    Ok(shown(eyes, request, reply))
+}
+
+fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
+    use AnyRequest as A;
+    match request {
+        A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
+        A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
+        A::DfShow(_) | A::QuotaList(_) | A::BinList(_) => Ok(()),
+        A::SnapList(r) => match (&r.path, &r.volume) {
+            (_, Some(_)) => Err(refused(libc::EPERM, "name a directory of the volume, not the volume")),
+            (Some(path), None) => eyes.may(path, X).map(drop),
+            (None, None) => Ok(()),
+        },
+        A::SnapDiff(r) => {
+            let dir = eyes.may(&r.path, R | X)?;
+            eyes.owns(&dir, &r.path)
+        }
+        // the cell checks who may take, remove and rename snapshots
+        A::SnapCreate(r) => eyes.may_change().and_then(|()| eyes.may(&r.path, X)).map(drop),
+        A::SnapRemove(r) => eyes.may_change().and_then(|()| eyes.may(&r.path, X)).map(drop),
+        A::SnapRename(r) => eyes.may_change().and_then(|()| eyes.may(&r.path, X)).map(drop),
+        A::SnapRestore(r) => {
+            eyes.may_change()?;
+            if eyes.asker.ctx.uid != 0 {
+                // it brings back files of all owners
+                let text = format!("only root may: copy it, with cp -a, from {}/.snap/{}", r.path, r.name);
+                return Err(refused(libc::EPERM, text));
+            }
+            eyes.may(&r.path, X)?;
+            r.to.as_ref().map_or(Ok(()), |to| eyes.may(above(to), X).map(drop))
+        }
+        A::BinRestore(r) => check_bin_restore(eyes, r),
+        A::BinEmpty(r) => {
+            eyes.may_change()?;
+            let name = r.volume.as_ref();
+            let name =
+                name.ok_or_else(|| refused(libc::EINVAL, "name the volume whose bin is to be emptied"))?;
+            let is_its_own = eyes.volumes().is_none_or(|names| names.contains(name));
+            if is_its_own { Ok(()) } else { Err(refused(libc::ENOENT, format!("no volume {name}"))) }
+        }
+        _ => Err(for_operators()),
+    }
+}
+
+/// The cell checks whose files they are.
+fn check_bin_restore(eyes: &Eyes<'_>, r: &BinRestore) -> Checked<()> {
+    eyes.may_change()?;
+    // what is above it may be in the bin, too
+    let last = match eyes.walk(&r.path) {
+        Ok(attr) => attr.node,
+        Err((last, Error::NotFound)) => last,
+        Err((_, e)) => return Err(about(&r.path, &e)),
+    };
+    if !eyes.asker.grant.has(last) {
+        return Err(about(&r.path, &Error::Access));
+    }
+    r.to.as_ref().map_or(Ok(()), |to| eyes.may(above(to), X).map(drop))
+}
+
+fn above(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+fn about(path: &str, e: &Error) -> Failure {
+    refused(e.errno(), format!("{path}: {e}"))
+}
+
+fn shown(eyes: &Eyes<'_>, request: &AnyRequest, reply: AnyReply) -> AnyReply {
+    match (request, reply) {
+        (_, AnyReply::QuotaList(mut list)) => {
+            list.quotas.retain(|quota| eyes.may(&quota.path, R).is_ok());
+            AnyReply::QuotaList(list)
+        }
+        (AnyRequest::SnapList(r), AnyReply::SnapList(mut list)) => {
+            if r.path.is_none() {
+                list.snapshots.retain(|snap| eyes.may(&snap.path, X).is_ok());
+            }
+            if !eyes.sees_all() {
+                list.usage.clear();
+            }
+            AnyReply::SnapList(list)
+        }
+        (_, AnyReply::BinList(mut bin)) => {
+            if let Some(names) = eyes.volumes() {
+                bin.entries.retain(|entry| names.contains(&entry.volume));
+            }
+            AnyReply::BinList(bin)
+        }
+        (AnyRequest::SnapDiff(r), AnyReply::SnapDiff(diff)) => {
+            AnyReply::SnapDiff(Box::new(eyes.diff(r, *diff)))
+        }
+        (_, AnyReply::DfShow(df)) => AnyReply::DfShow(Box::new(Df { pools: Vec::new(), ..*df })),
+        (_, reply) => reply,
+    }
+}
+
+/// What a user of a host may see.
+struct Eyes<'a> {
+    cell: &'a Arc<Cell>,
+    asker: &'a Asker,
+}
+
+impl Eyes<'_> {
+    /// Whether it is root of a host that is bounded in nothing.
+    fn sees_all(&self) -> bool {
+        let grant = &self.asker.grant;
+        self.asker.ctx.uid == 0 && !grant.is_restricted() && grant.volumes.is_empty()
+    }
+
+    fn may_change(&self) -> Checked<()> {
+        match self.asker.grant.read_only {
+            true => Err(refused(libc::EROFS, format!("the host {} may only read", self.asker.host))),
+            false => Ok(()),
+        }
+    }
+
+    /// Names of the volumes that the host may use; `None`: all.
+    fn volumes(&self) -> Option<BTreeSet<String>> {
+        let own = &self.asker.grant.volumes;
+        if own.is_empty() {
+            return None;
+        }
+        let all = self.cell.admin(&admin::VolumeList, &mut |_| ()).map_or_else(|_| Vec::new(), |r| r.volumes);
+        Some(all.into_iter().filter(|volume| own.contains(&volume.id)).map(|volume| volume.name).collect())
+    }
+
+    fn ask(&self, op: Op<'_>) -> leeward_fs::Result<leeward_fs::Reply> {
+        (**self.cell).call(&self.asker.ctx, op)
+    }
+
+    fn permit(&self, attr: &Attr, want: u32) -> leeward_fs::Result<()> {
+        let ctx = &self.asker.ctx;
+        let acl = match rights::asks_acl(ctx, attr) {
+            true => match self.ask(Op::GetXattr { node: attr.node, name: rights::ACL }) {
+                Ok(reply) => Some(reply.data()?),
+                Err(Error::NoData) => None,
+                Err(e) => return Err(e),
+            },
+            false => None,
+        };
+        rights::permit(ctx, attr, acl.as_deref(), want)
+    }
+
+    /// What has a name in a directory that the user may search. What is in snapshots has no path.
+    fn step(&self, dir: &Attr, name: &[u8]) -> leeward_fs::Result<Attr> {
+        self.permit(dir, X)?;
+        let grant = &self.asker.grant;
+        if !dir.node.is_view() && !grant.has(dir.node) && !grant.leads_on(dir.node, name) {
+            return Err(Error::Access);
+        }
+        self.ask(Op::Lookup { dir: dir.node, name })?.attr()
+    }
+
+    /// What is at a path, or else the last that is there and why there is no more.
+    fn walk(&self, path: &str) -> Result<Attr, (NodeId, Error)> {
+        let root = self.ask(Op::GetAttr { node: NodeId::ROOT }).and_then(|reply| reply.attr());
+        let mut at = root.map_err(|e| (NodeId::ROOT, e))?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = match self.step(&at, name.as_bytes()) {
+                Ok(next) if !next.node.is_view() => next,
+                Ok(_) => return Err((at.node, Error::NotFound)),
+                Err(e) => return Err((at.node, e)),
+            };
+        }
+        Ok(at)
+    }
+
+    /// What is at a path where the user may do `want`.
+    fn may(&self, path: &str, want: u32) -> Checked<Attr> {
+        let found = self.walk(path).map_err(|(_, e)| e).and_then(|attr| {
+            // a directory that only leads to volumes of the host is none of its own
+            let is_its_own = self.asker.grant.has(attr.node);
+            if is_its_own { self.permit(&attr, want).map(|()| attr) } else { Err(Error::Access) }
+        });
+        found.map_err(|e| about(path, &e))
+    }
+
+    fn owns(&self, attr: &Attr, path: &str) -> Checked<()> {
+        match [0, attr.uid].contains(&self.asker.ctx.uid) {
+            true => Ok(()),
+            false => Err(refused(
+                libc::EPERM,
+                format!("only root and the owner of {path} may compare its snapshots"),
+            )),
+        }
+    }
+
+    /// The differences in directories that the user may read.
+    fn diff(&self, request: &SnapDiff, diff: Diff) -> Diff {
+        if self.sees_all() {
+            return diff;
+        }
+        let Ok(dir) = self.walk(&request.path) else { return Diff { changes: Vec::new() } };
+        let older = Tree::new(self, self.snapshot(&dir, &request.from));
+        let newer = match &request.to {
+            Some(name) => Tree::new(self, self.snapshot(&dir, name)),
+            None => Tree::new(self, Some(dir)),
+        };
+        let (mut older, mut newer) = (older, newer);
+        let is_seen = |change: &Change| {
+            let path = change.path.as_bytes();
+            let is_seen =
+                if change.kind == ChangeKind::Removed { older.shows(path) } else { newer.shows(path) };
+            is_seen && change.from_path.as_ref().is_none_or(|from| older.shows(from.as_bytes()))
+        };
+        Diff { changes: diff.changes.into_iter().filter(is_seen).collect() }
+    }
+
+    /// A directory as a snapshot of it shows it.
+    fn snapshot(&self, dir: &Attr, name: &str) -> Option<Attr> {
+        let volumes = self.cell.admin(&admin::VolumeList, &mut |_| ()).ok()?.volumes;
+        let volume = volumes.into_iter().find(|volume| volume.id == dir.node.volume())?;
+        let all =
+            self.ask(Op::Lookup { dir: dir.node, name: volume.snapshot_dir.as_bytes() }).ok()?.attr().ok()?;
+        self.ask(Op::Lookup { dir: all.node, name: name.as_bytes() }).ok()?.attr().ok()
+    }
+
+    /// What users did: of most users, what they did themselves.
+    fn flows(&self, mut flows: Flows) -> Flows {
+        if self.sees_all() {
+            return flows;
+        }
+        let (uid, grant) = (self.asker.ctx.uid, &self.asker.grant);
+        let is_its_own = |volume: u32| grant.volumes.is_empty() || grant.volumes.contains(&volume);
+        flows.report.flows.retain(|flow| flow.uid == uid && is_its_own(flow.volume));
+        flows
+            .report
+            .slow
+            .retain(|slow| slow.uid == uid && slow.node.is_none_or(|node| is_its_own(NodeId(node).volume())));
+        let nodes: BTreeSet<u64> = flows.report.slow.iter().filter_map(|slow| slow.node).collect();
+        flows.paths.retain(|node, _| nodes.contains(node));
+        let volumes: BTreeSet<u32> = flows.report.flows.iter().map(|flow| flow.volume).collect();
+        flows.volumes.retain(|volume, _| volumes.contains(volume));
+        flows.dirty_bytes.retain(|(of, _)| *of == uid);
+        flows.machines.retain(|machine| machine.host == self.asker.host);
+        flows
+    }
+}
+
+/// A tree of which paths are asked for one after the other.
+struct Tree<'a> {
+    eyes: &'a Eyes<'a>,
+    /// Directories by path, if the user may read them.
+    dirs: BTreeMap<Vec<u8>, Option<Attr>>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(eyes: &'a Eyes<'a>, top: Option<Attr>) -> Tree<'a> {
+        let top = top.filter(|top| eyes.permit(top, R).is_ok());
+        Tree { eyes, dirs: BTreeMap::from([(Vec::new(), top)]) }
+    }
+
+    /// Whether the user may see that there is something of this path.
+    fn shows(&mut self, path: &[u8]) -> bool {
+        let above = path.iter().rposition(|b| *b == b'/').map_or(&[][..], |at| &path[..at]);
+        path.is_empty() || self.dir(above).is_some()
+    }
+
+    fn dir(&mut self, path: &[u8]) -> Option<Attr> {
+        if let Some(known) = self.dirs.get(path) {
+            return *known;
+        }
+        let (above, name) = match path.iter().rposition(|b| *b == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&[][..], path),
+        };
+        let found = self.dir(above).and_then(|dir| self.eyes.step(&dir, name).ok());
+        let found = found.filter(|dir| self.eyes.permit(dir, R).is_ok());
+        self.dirs.insert(path.to_vec(), found);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
+    /// check.
+    const FOR_OPERATORS: [&str; 49] = [
+        "VolumeCreate",
+        "VolumeList",
+        "VolumeShow",
+        "VolumeRename",
+        "VolumeRemove",
+        "VolumeAllow",
+        "VolumeSet",
+        "VolumeMoveData",
+        "PoolCreate",
+        "PoolList",
+        "PoolShow",
+        "PoolStore",
+        "PoolTier",
+        "PoolUntier",
+        "PoolRemove",
+        "Scrub",
+        "ScrubEvery",
+        "SnapLock",
+        "SnapUnlock",
+        "SnapUsageList",
+        "ScheduleSet",
+        "ScheduleList",
+        "ScheduleRemove",
+        "QuotaSet",
+        "FlowSet",
+        "FlowReset",
+        "FlowList",
+        "BucketCreate",
+        "BucketSet",
+        "BucketRemove",
+        "BucketList",
+        "UserCreate",
+        "UserSet",
+        "UserList",
+        "UserShow",
+        "KeyCreate",
+        "KeyList",
+        "KeyRevoke",
+        "TokenKeyShow",
+        "TokenRevoke",
+        "HostAdd",
+        "HostInvite",
+        "HostList",
+        "HostShow",
+        "HostSet",
+        "HostRemove",
+        "StatsShow",
+        "Fsck",
+        "SyncAll",
+    ];
+
+    #[test]
+    fn every_request_is_allowed_to_other_machines_or_for_operators() {
+        for name in AnyRequest::NAMES {
+            let is_allowed = ALLOWED.contains(name);
+            assert_ne!(is_allowed, FOR_OPERATORS.contains(name), "{name}: on none of the lists, or on both");
+        }
+        assert_eq!(
+            AnyRequest::NAMES.len(),
+            ALLOWED.len() + FOR_OPERATORS.len(),
+            "a list names what is not there"
+        );
+    }
+
+    #[test]
+    fn a_request_is_refused_by_its_name() {
+        let root = AnyRequest::from(admin::QuotaSet { path: "/".into(), bytes: Some(1), files: None });
+        assert_eq!(root.name(), "QuotaSet");
+        assert!(!ALLOWED.contains(&root.name()));
+    }
+}

@@ -1,0 +1,202 @@
+//! `mount.leeward`: what mount(8) runs for the type `leeward`, and so for lines of /etc/fstab and mount
+//! units of systemd. It is this program under that name (a symbolic link), and does what
+//! `lee mount --background` does, with the command line and the exit codes that mount(8) wants.
+
+use crate::background;
+use crate::cmd::mount;
+use crate::fail::{Fail, text};
+use crate::{mount_options, output};
+use leeward_env::Env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The name under which this program is the helper.
+const NAME: &str = "mount.leeward";
+/// mount(8): a wrong command line, and a mount that failed.
+const USAGE: u8 = 1;
+const FAILED: u8 = 32;
+
+/// Options that are mount(8)'s or systemd's own, or say what is so anyway. Also all that begin with
+/// [`IGNORED_PREFIXES`].
+const IGNORED: [&str; 31] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "_netdev",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "_rnetdev",
+    "async",
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "iversion",
+    "noiversion",
+    "silent",
+    "loud",
+    "nomand",
+    "uhelper=leeward",
+];
+const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "user="];
+
+/// Mounts, if this program runs under the helper's name.
+pub fn if_helper() -> Option<ExitCode> {
+    let mut line = std::env::args_os();
+    let name = line.next()?;
+    // the process in the background may have been started by a copy of that name
+    if Path::new(&name).file_name() != Some(OsStr::new(NAME)) || background::is_child() {
+        return None;
+    }
+    let arguments: Vec<OsString> = line.collect();
+    Some(run(&arguments).map_or_else(
+        |fail| {
+            output::note(&format!("{NAME}: {fail}"));
+            ExitCode::from(if fail.code() == 2 { USAGE } else { FAILED })
+        },
+        |()| ExitCode::SUCCESS,
+    ))
+}
+
+fn run(arguments: &[OsString]) -> Result<(), Fail> {
+    let asked = Asked::read(arguments)?;
+    if asked.is_fake {
+        return Ok(());
+    }
+    let token = asked.token_file.as_deref().map_or(Ok(None), read_token)?;
+    mount::in_background_as(&Env::real(), &asked.command_line(), token)
+}
+
+/// The token in a file. When the machine has enrolled, the file may be removed.
+fn read_token(file: &Path) -> Result<Option<String>, Fail> {
+    match std::fs::read_to_string(file) {
+        Ok(token) => Ok(Some(token.trim().to_owned()).filter(|token| !token.is_empty())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Fail::new(format!("{}: {}", file.display(), text(&e)))),
+    }
+}
+
+/// What mount(8) asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    source: OsString,
+    at: PathBuf,
+    /// Nothing is to be mounted.
+    is_fake: bool,
+    token_file: Option<PathBuf>,
+    timeout: Option<String>,
+    options: Vec<String>,
+}
+
+impl Asked {
+    /// `SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`
+    fn read(arguments: &[OsString]) -> Result<Asked, Fail> {
+        let (mut asked, mut is_sloppy, mut options, mut places) =
+            (Asked::default(), false, Vec::new(), Vec::new());
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let Some(flags) = argument.as_bytes().strip_prefix(b"-").filter(|flags| !flags.is_empty()) else {
+                places.push(argument);
+                continue;
+            };
+            match flags {
+                b"o" | b"t" => {
+                    let value =
+                        rest.next().ok_or_else(|| usage(format!("-{} needs a value", flags[0] as char)))?;
+                    if flags == b"o" {
+                        options.push(value.to_string_lossy().into_owned());
+                    }
+                }
+                _ if flags.iter().all(|flag| b"sfnv".contains(flag)) => {
+                    is_sloppy |= flags.contains(&b's');
+                    asked.is_fake |= flags.contains(&b'f');
+                }
+                _ => return Err(usage(format!("{}: no such option", argument.to_string_lossy()))),
+            }
+        }
+        let [source, at] = places[..] else { return Err(usage("name a server and a directory")) };
+        (asked.source, asked.at) = (source.clone(), at.into());
+        for option in options.iter().flat_map(|all| all.split(',')).filter(|option| !option.is_empty()) {
+            asked.take(option, is_sloppy)?;
+        }
+        Ok(asked)
+    }
+
+    fn take(&mut self, option: &str, is_sloppy: bool) -> Result<(), Fail> {
+        if IGNORED.contains(&option) || IGNORED_PREFIXES.iter().any(|prefix| option.starts_with(prefix)) {
+            return Ok(());
+        }
+        match option.split_once('=') {
+            Some(("token-file", file)) => self.token_file = Some(file.into()),
+            Some(("timeout", time)) => self.timeout = Some(time.to_owned()),
+            _ if option == "remount" => {
+                return Err(usage("this cannot be remounted: unmount it, and mount it again"));
+            }
+            _ => match mount_options::parse(option) {
+                Ok(_) => self.options.push(option.to_owned()),
+                Err(_) if is_sloppy => (),
+                Err(why) => return Err(usage(format!("{option}: {why}, token-file=FILE, timeout=TIME"))),
+            },
+        }
+        Ok(())
+    }
+
+    /// The command line of `lee` that does it.
+    fn command_line(&self) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec!["lee".into(), "mount".into(), "--background".into()];
+        self.timeout.iter().for_each(|time| line.extend(["--timeout".into(), time.into()]));
+        self.options.iter().for_each(|option| line.extend(["--options".into(), option.into()]));
+        line.extend(["--".into(), self.source.clone(), self.at.clone().into()]);
+        line
+    }
+}
+
+fn usage(why: impl Into<String>) -> Fail {
+    Fail::usage(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Asked, Fail> {
+        Asked::read(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_of_mount_are_read_as_it_gives_them() {
+        let line = "node1:7433 /data -sn -v -o rw,_netdev,nofail,x-systemd.automount,noexec -t leeward \
+            -o timeout=30s,token-file=/etc/t,user=joe";
+        let asked = read(line).expect("options");
+        assert_eq!(
+            (asked.source.as_os_str(), asked.at.as_path()),
+            (OsStr::new("node1:7433"), Path::new("/data"))
+        );
+        assert_eq!(asked.options, ["rw", "noexec"]);
+        assert_eq!((asked.timeout.as_deref(), asked.token_file), (Some("30s"), Some("/etc/t".into())));
+        let asked = read("[::1] /data").expect("no options");
+        let line = ["lee", "mount", "--background", "--", "[::1]", "/data"];
+        assert_eq!(asked.command_line(), line.map(OsString::from));
+        assert!(read("s /d -f").expect("options").is_fake);
+        for wrong in ["s", "s /d x", "s /d -o", "s /d -o nonsense", "s /d -o remount", "s /d -N 7", "s /d -x"]
+        {
+            assert_eq!(read(wrong).expect_err(wrong).code(), 2, "{wrong}");
+        }
+        assert_eq!(read("s /d -s -o nonsense").expect("sloppy").options, [""; 0]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Commands that users of hosts give. Each runs on a thread of its own, `serve-command`, and its answer
+//! waits here until the client has fetched it, piece by piece. What a user may ask, [`Hosts::command`]
+//! decides.
+//!
+//! The answers of all commands together are bounded: by the length of one, and by how many there are.
+//! One that nobody fetches is dropped.
+//!
+//! [`Hosts::command`]: super::Hosts::command
+
+use super::Shared;
+use super::admit::{self, Grant};
+use super::session::{Answer, Session};
+use crate::message::{Caller, Command};
+use leeward_env::{Ctx, Nanos, Wait};
+use leeward_fs::{Error, Reply, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Commands at the same time: of all hosts, and of one.
+const COMMANDS_MAX: usize = 64;
+const COMMANDS_OF_HOST_MAX: usize = 8;
+/// Longest command. The longest request has two paths.
+const COMMAND_BYTES_MAX: usize = 64 << 10;
+/// Longest answer, and the part of it that is sent at a time.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+const PIECE_BYTES: usize = 64 << 10;
+/// How long an answer is kept for a client that does not fetch it.
+const UNHEARD_TIME: Nanos = 60_000_000_000;
+
+/// The user who gives a command.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// The host.
+    pub host: String,
+    /// What it may do.
+    pub grant: Grant,
+    /// The user of the cell that the host's user is.
+    pub ctx: Ctx,
+}
+
+/// The commands of all sessions.
+#[derive(Default)]
+pub(super) struct Commands(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    last: u64,
+    ended: bool,
+    all: BTreeMap<u64, Running>,
+}
+
+struct Running {
+    session: u64,
+    host: String,
+    /// What was not fetched yet.
+    text: Vec<u8>,
+    is_done: bool,
+    /// The client waits for more.
+    waiting: Option<Answer>,
+    /// When the client asked last.
+    heard: Nanos,
+}
+
+impl Running {
+    /// What is sent to a client that asks for more; `None`: it has to wait.
+    fn piece(&mut self) -> Option<Vec<u8>> {
+        if self.text.is_empty() && !self.is_done {
+            return None;
+        }
+        let rest = self.text.split_off(self.text.len().min(PIECE_BYTES));
+        Some(std::mem::replace(&mut self.text, rest))
+    }
+}
+
+/// An answer, and what it says. Given without the lock.
+type Given = Option<(Answer, Vec<u8>)>;
+
+fn give(given: Given) {
+    if let Some((answer, piece)) = given {
+        answer.give(None, Ok(Reply::Data(piece)));
+    }
+}
+
+/// Hears what a client asks about commands.
+pub(super) fn hear(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    (caller, command): (&Caller, Command<'_>),
+    answer: Answer,
+) {
+    match command {
+        Command::Begin(text) => answer.give(None, begin(shared, session, caller, text)),
+        Command::More(number) => shared.commands.more(session, number, answer, shared.env.now()),
+        Command::End(number) => {
+            shared.commands.end(session, number);
+            answer.give(None, Ok(Reply::Done));
+        }
+    }
+}
+
+fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) -> Result<Reply> {
+    if text.len() > COMMAND_BYTES_MAX {
+        return Err(Error::Invalid);
+    }
+    let host = session.host();
+    let ctx = admit::user(&host.grant, caller)?.with_wait(Wait::Allowed);
+    let asker = Asker { host: host.name.clone(), grant: host.grant.clone(), ctx: Ctx { refs: false, ..ctx } };
+    let number = shared.commands.add(session, &asker.host, shared.env.now())?;
+    let (of, text) = (shared.clone(), text.to_vec());
+    let spawned = shared.env.try_spawn("serve-command", move || {
+        of.hosts.command(&asker, &text, &mut |piece| of.commands.tell(number, piece));
+        of.commands.done(number);
+    });
+    if spawned.is_err() {
+        shared.commands.end(session, number);
+        return Err(Error::Busy);
+    }
+    Ok(Reply::Data(number.to_le_bytes().to_vec()))
+}
+
+impl Commands {
+    fn add(&self, session: &Session, host: &str, now: Nanos) -> Result<u64> {
+        let mut table = self.0.lock();
+        let of_host = table.all.values().filter(|running| running.host == host).count();
+        if table.ended || table.all.len() >= COMMANDS_MAX || of_host >= COMMANDS_OF_HOST_MAX {
+            return Err(Error::Busy);
+        }
+        table.last += 1;
+        let number = table.last;
+        let running = Running {
+            session: session.id.number,
+            host: host.to_owned(),
+            text: Vec::new(),
+            is_done: false,
+            waiting: None,
+            heard: now,
+        };
+        table.all.insert(number, running);
+        Ok(number)
+    }
+
+    /// The client asks for more.
+    fn more(&self, session: &Session, number: u64, answer: Answer, now: Nanos) {
+        let mut table = self.0.lock();
+        let found = table.all.get_mut(&number).filter(|running| running.session == session.id.number);
+        let Some(running) = found else {
+            drop(table);
+            return answer.give(None, Err(Error::Stale));
+        };
+        running.heard = now;
+        let Some(piece) = running.piece() else {
+            let before = running.waiting.replace(answer);
+            drop(table);
+            return give(before.map(|before| (before, Vec::new())));
+        };
+        if piece.is_empty() {
+            table.all.remove(&number);
+        }
+        drop(table);
+        answer.give(None, Ok(Reply::Data(piece)));
+    }
+
+    /// A command has more to say; false: nobody listens, or it has said too much.
+    fn tell(&self, number: u64, piece: &[u8]) -> bool {
+        let mut table = self.0.lock();
+        let Some(running) = table.all.get_mut(&number) else { return false };
+        if running.text.len() + piece.len() > ANSWER_BYTES_MAX {
+            return false;
+        }
+        running.text.extend_from_slice(piece);
+        let given = running.take_waiting();
+        drop(table);
+        give(given);
+        true
+    }
+
+    /// A command has said all.
+    fn done(&self, number: u64) {
+        let mut table = self.0.lock();
+        let Some(running) = table.all.get_mut(&number) else { return };
+        running.is_done = true;
+        let given = running.take_waiting();
+        if given.as_ref().is_some_and(|(_, piece)| piece.is_empty()) {
+            table.all.remove(&number);
+        }
+        drop(table);
+        give(given);
+    }
+
+    fn end(&self, session: &Session, number: u64) {
+        let mut table = self.0.lock();
+        let is_its_own = table.all.get(&number).is_some_and(|r| r.session == session.id.number);
+        let removed = if is_its_own { table.all.remove(&number) } else { None };
+        drop(table);
+        give(removed.and_then(|running| running.waiting).map(|answer| (answer, Vec::new())));
+    }
+
+    /// Drops answers that nobody has fetched for long. Commands that a client waits for stay.
+    pub(super) fn drop_unheard(&self, now: Nanos) {
+        let is_wanted = |running: &Running| {
+            running.waiting.is_some() || now.saturating_sub(running.heard) <= UNHEARD_TIME
+        };
+        self.0.lock().all.retain(|_, running| is_wanted(running));
+    }
+
+    /// The server ends: so do all waits. Clients ask the next server, which knows none of these.
+    pub(super) fn end_all(&self) {
+        let mut table = self.0.lock();
+        table.ended = true;
+        let all = std::mem::take(&mut table.all);
+        drop(table);
+        for answer in all.into_values().filter_map(|running| running.waiting) {
+            answer.give(None, Err(Error::Io("the server ends".into())));
+        }
+    }
+}
+
+impl Running {
+    fn take_waiting(&mut self) -> Given {
+        self.waiting.as_ref()?;
+        let piece = self.piece()?;
+        self.waiting.take().map(|answer| (answer, piece))
+    }
+}
