@@ -34,6 +34,10 @@ pub const ANSWER_TIME: Nanos = 3_000_000_000;
 /// Leases at most: of all clients, and of one. Whoever reads more is answered without.
 const LEASES_MAX: usize = 4 << 20;
 const LEASES_OF_CLIENT_MAX: usize = 1 << 20;
+/// How long a client gets no leases after it has kept what it was asked for, though it was there.
+const NONE_FOR: Nanos = 60_000_000_000;
+/// Inodes of one recall.
+const RECALL_INODES_MAX: usize = 4096;
 /// How often a change that waits looks at the clock.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
@@ -103,8 +107,9 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     holders: FxHashMap<NodeId, Holders>,
-    /// Inodes that waiting changes are about, with how many.
+    /// Inodes that waiting changes are about, with how many, and volumes.
     barred: FxHashMap<NodeId, u32>,
+    barred_volumes: BTreeMap<u32, u32>,
     clients: FxHashMap<ClientId, Client>,
     /// Leases of all clients.
     count: usize,
@@ -150,8 +155,13 @@ struct Client {
     term: u32,
     ended: bool,
     leases: FxHashSet<NodeId>,
-    /// Recalls that it has not answered, by number.
+    /// Recalls that it has not answered, by number, and what they ask for.
     recalls: BTreeMap<u64, Recall>,
+    asked_for: FxHashSet<NodeId>,
+    /// It has said that it is there while it kept what it was asked for.
+    was_heard: bool,
+    /// Until then it gets no leases: it has kept some that it was asked for.
+    none_until: Nanos,
 }
 
 struct Recall {
@@ -160,10 +170,6 @@ struct Recall {
 }
 
 impl Client {
-    fn is_asked_for(&self, node: NodeId) -> bool {
-        self.recalls.values().any(|recall| recall.nodes.contains(&node))
-    }
-
     /// Whether it has not answered a recall in time.
     fn is_stuck(&self, now: Nanos) -> bool {
         self.recalls.values().next().is_some_and(|oldest| now.saturating_sub(oldest.at) > ANSWER_TIME)
@@ -191,6 +197,7 @@ impl Table {
     fn drop_all(&mut self, client: ClientId) {
         let Some(c) = self.clients.get_mut(&client) else { return };
         c.recalls.clear();
+        c.asked_for.clear();
         let leases = std::mem::take(&mut c.leases);
         self.count -= leases.len();
         leases.into_iter().for_each(|node| self.drop_holder(client, node));
@@ -230,6 +237,9 @@ impl Leases {
             ended: false,
             leases: FxHashSet::default(),
             recalls: BTreeMap::new(),
+            asked_for: FxHashSet::default(),
+            was_heard: false,
+            none_until: 0,
         };
         let term = self.0.table.lock().clients.entry(client).or_insert_with(new).term;
         self.0.used.store(true, Ordering::Release);
@@ -268,12 +278,13 @@ impl Leases {
         let mut table = self.0.table.lock();
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
         if c.ended || c.is_stuck(now) {
+            c.was_heard = true;
             return Keepalive::Silence;
         }
         if c.term != term {
             return Keepalive::Taken(c.term);
         }
-        c.renewed = now;
+        (c.renewed, c.was_heard) = (now, false);
         Keepalive::Renewed
     }
 
@@ -288,11 +299,16 @@ impl Leases {
         let mut table = self.0.table.lock();
         let table = &mut *table;
         let Some(c) = table.clients.get_mut(&client) else { return };
+        if c.ended || c.none_until > 0 && c.none_until > self.0.env.now() {
+            return;
+        }
         let mut granted = Vec::with_capacity(nodes.len());
         for node in nodes {
             // who is asked for a lease would take an answer from before for a new one
-            let is_waited_for = table.barred.contains_key(node) || c.is_asked_for(*node);
-            if c.ended || node.is_view() || is_waited_for {
+            let is_waited_for = table.barred.contains_key(node)
+                || c.asked_for.contains(node)
+                || table.barred_volumes.contains_key(&node.volume());
+            if node.is_view() || is_waited_for {
                 continue;
             }
             if !c.leases.contains(node) {
@@ -319,7 +335,11 @@ impl Leases {
     /// A client has given back what the recall of this number asked for.
     pub fn recalled(&self, client: ClientId, number: u64) {
         let mut table = self.0.table.lock();
-        let recall = table.clients.get_mut(&client).and_then(|c| c.recalls.remove(&number));
+        let recall = table.clients.get_mut(&client).and_then(|c| {
+            let recall = c.recalls.remove(&number)?;
+            recall.nodes.iter().for_each(|node| _ = c.asked_for.remove(node));
+            Some(recall)
+        });
         recall.into_iter().flat_map(|recall| recall.nodes).for_each(|node| table.drop_lease(client, node));
         drop(table);
         self.0.given_back.notify_all();
@@ -345,18 +365,36 @@ impl Leases {
     /// Asks all other clients for their leases on these inodes. Nothing is granted on them as long as
     /// the result lives.
     pub fn recall(&self, client: ClientId, nodes: &[NodeId]) -> Recalling {
+        self.ask(client, None, |_| nodes.into())
+    }
+
+    /// Asks all clients for all leases in a volume, in the same way.
+    pub fn recall_volume(&self, volume: u32) -> Recalling {
+        let is_in = |node: &&NodeId| node.volume() == volume;
+        self.ask(0, Some(volume), |table| table.holders.keys().filter(is_in).copied().collect())
+    }
+
+    fn ask(
+        &self,
+        client: ClientId,
+        volume: Option<u32>,
+        which: impl FnOnce(&Table) -> Box<[NodeId]>,
+    ) -> Recalling {
         let now = self.0.env.now();
         let mut table = self.0.table.lock();
+        let nodes = which(&table);
         nodes.iter().for_each(|node| *table.barred.entry(*node).or_default() += 1);
+        volume.iter().for_each(|volume| *table.barred_volumes.entry(*volume).or_default() += 1);
         let mut asked = Vec::new();
-        for holder in table.others(client, nodes) {
+        for holder in table.others(client, &nodes) {
             let Some(c) = table.clients.get_mut(&holder) else { continue };
-            let is_new = |node: &&NodeId| c.leases.contains(node) && !c.is_asked_for(**node);
-            let nodes: Vec<NodeId> = nodes.iter().filter(is_new).copied().collect();
-            if !nodes.is_empty() {
+            let is_new = |node: &&NodeId| c.leases.contains(node) && !c.asked_for.contains(node);
+            let wanted: Vec<NodeId> = nodes.iter().filter(is_new).copied().collect();
+            for some in wanted.chunks(RECALL_INODES_MAX) {
                 let number = self.0.recalls.fetch_add(1, Ordering::Relaxed) + 1;
-                asked.push((holder, number, nodes.clone()));
-                c.recalls.insert(number, Recall { at: now, nodes });
+                asked.push((holder, number, some.to_vec()));
+                c.asked_for.extend(some);
+                c.recalls.insert(number, Recall { at: now, nodes: some.to_vec() });
             }
         }
         drop(table);
@@ -364,15 +402,7 @@ impl Leases {
         if let Some(recaller) = recaller.filter(|_| !asked.is_empty()) {
             asked.iter().for_each(|(holder, number, nodes)| recaller.recall(*holder, *number, nodes));
         }
-        Recalling { shared: self.0.clone(), client, nodes: nodes.into() }
-    }
-
-    /// Asks all clients for all leases in a volume, as [`Leases::recall`] does.
-    pub fn recall_volume(&self, volume: u32) -> Recalling {
-        let table = self.0.table.lock();
-        let nodes: Vec<_> = table.holders.keys().filter(|node| node.volume() == volume).copied().collect();
-        drop(table);
-        self.recall(0, &nodes)
+        Recalling { shared: self.0.clone(), client, nodes, volume }
     }
 
     /// Leases of a client.
@@ -392,6 +422,7 @@ pub struct Recalling {
     shared: Arc<Shared>,
     client: ClientId,
     nodes: Box<[NodeId]>,
+    volume: Option<u32>,
 }
 
 impl Recalling {
@@ -410,10 +441,11 @@ impl Recalling {
                 let is_over = |c: &Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
                 if table.clients.get(&other).is_some_and(is_over) {
                     taken = true;
-                    table.drop_all(other);
                     if let Some(c) = table.clients.get_mut(&other) {
                         c.term = c.term.wrapping_add(1);
+                        c.none_until = if c.is_stuck(now) && c.was_heard { now + NONE_FOR } else { 0 };
                     }
+                    table.drop_all(other);
                     self.shared.taken.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -435,6 +467,15 @@ impl Drop for Recalling {
                 if *changes.get() == 0 {
                     changes.remove();
                 }
+            }
+        }
+        if let Some(volume) = self.volume
+            && let std::collections::btree_map::Entry::Occupied(mut changes) =
+                table.barred_volumes.entry(volume)
+        {
+            *changes.get_mut() -= 1;
+            if *changes.get() == 0 {
+                changes.remove();
             }
         }
     }

@@ -219,7 +219,7 @@ fn users_see_their_own_work_and_waits() {
         let ends = &is_over;
         scope.spawn(move || {
             while !ends.load(std::sync::atomic::Ordering::Relaxed) {
-                let _ = fs::metadata(&storm);
+                let _ = fs::write(&storm, "x");
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
         });

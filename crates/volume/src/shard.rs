@@ -205,13 +205,18 @@ impl Shard {
         let leases = self.leases.are_used();
         let mut recalling = Vec::new();
         loop {
+            let mut told_later = Vec::new();
             let mut st = self.lock();
             let seq = st.publish_seq;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
             let result = f(&mut tx);
             if leases {
                 let changed = if result.is_ok() { tx.visibly_changed() } else { Vec::new() };
-                if self.leases.conflict(ctx.client, &changed) {
+                let conflicts = self.leases.conflict(ctx.client, &changed);
+                if conflicts && ctx.flow.work().is_some() {
+                    // nobody waits for background work, and it holds what others wait for
+                    told_later = changed;
+                } else if conflicts {
                     drop(st);
                     recalling.push(self.recall(ctx, &changed)?);
                     continue;
@@ -226,6 +231,9 @@ impl Shard {
                     let dead = tx.finish();
                     let records = st.running.records.len();
                     drop(st);
+                    if !told_later.is_empty() {
+                        drop(self.leases.recall(ctx.client, &told_later));
+                    }
                     changed.into_iter().for_each(|node| self.invalidate_known_inode(ctx, node));
                     dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
                     self.committer.hint(records, self.kv.batch_records());
@@ -263,8 +271,13 @@ impl Shard {
     /// For a change that will hold something others wait for: no other client has leases on this inode
     /// then, and gets none as long as the result lives.
     pub(crate) fn recall_first(&self, ctx: &Ctx, node: NodeId) -> Result<Option<Recalling>> {
-        let conflicts = self.leases.are_used() && self.leases.conflict(ctx.client, &[node]);
-        if conflicts { self.recall(ctx, &[node]).map(Some) } else { Ok(None) }
+        if !self.leases.are_used() {
+            return Ok(None);
+        }
+        match self.leases.conflict(ctx.client, &[node]) {
+            true => self.recall(ctx, &[node]).map(Some),
+            false => Ok(Some(self.leases.recall(ctx.client, &[node]))),
+        }
     }
 
     /// Takes all leases in a volume back, and waits for it. None are granted as long as the result lives.

@@ -227,16 +227,20 @@ impl Shared {
                 let unclaimed =
                     answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
                 if !unclaimed.is_empty() {
-                    let call =
-                        Outstanding::new(Call::Forget(unclaimed), self.env.now(), None, Box::new(drop));
+                    let asked = self.copies.unclaimed(&unclaimed);
+                    let call = Outstanding::new(
+                        Call::Forget(unclaimed),
+                        self.env.now(),
+                        Some(asked),
+                        Box::new(drop),
+                    );
                     if let Some(place) = state.slots.enter(call) {
                         pipe.send(state.slots.sending(place));
                     }
                 }
                 drop(state);
-                if let Some((call, _)) = answered {
-                    call.answer(result, &leased);
-                }
+                let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
+                self.drop_pages(not_kept.into_iter().collect());
                 Ok(())
             }
             ToClient::Pong { number, taken: None } => {
@@ -302,7 +306,7 @@ impl Shared {
         let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held
-        returned.into_iter().for_each(|call| call.answer(Ok(Reply::Done), &Leased::Nothing));
+        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
         let mut files = self.files.lock();
         match (in_order, is_same_server) {
             (true, _) => files.closed(),

@@ -30,6 +30,8 @@ use std::time::Duration;
 /// Inodes with copies, at most; names in copies, at most. The oldest copies go first.
 const COPIES_MAX: usize = 65_536;
 const NAMES_MAX: usize = 262_144;
+/// Names in a listed directory of which it is not known any more what is behind them, at most.
+const CHANGED_MAX: usize = 1024;
 /// Extended attributes that are kept: those that the kernel asks for by itself.
 const XATTRS_KEPT: [&[u8]; 3] =
     [b"system.posix_acl_access", b"system.posix_acl_default", b"security.capability"];
@@ -68,8 +70,9 @@ struct Known {
     /// References of the front end, and those that the server counts.
     front: u64,
     server: u64,
-    /// The front end may have pages of it.
+    /// The front end may have pages of it: it has read, and was told to keep them.
     read: bool,
+    kept: bool,
     copy: Option<Box<Copy>>,
 }
 
@@ -140,6 +143,8 @@ pub(super) struct Asked {
     changes: Vec<usize>,
     what: What,
     references: bool,
+    /// It may change inodes that are behind names which are not known.
+    unknown: bool,
 }
 
 /// What of an answer can be kept.
@@ -149,6 +154,8 @@ enum What {
     Name(NodeId, Box<[u8]>),
     /// It makes a directory of this name.
     Dir(NodeId, Box<[u8]>),
+    /// The front end has pages then.
+    Read(NodeId),
     /// It removes a name.
     Gone(NodeId, Box<[u8]>),
     Xattr(NodeId, usize),
@@ -202,15 +209,15 @@ impl Copies {
     /// A request is sent. Of what it changes there is no copy from now on.
     pub(super) fn asked(&self, ctx: &Ctx, op: &Op<'_>) -> Asked {
         let state = &mut *self.0.state.lock();
-        let mut changes = Vec::new();
+        let (mut changes, mut unknown) = (Vec::new(), false);
         if op.changes() {
             let behind = state.behind_names(op);
-            for change in touched(op).into_iter().chain(behind) {
+            unknown = behind.is_none();
+            for change in touched(op).into_iter().chain(behind.unwrap_or_default()) {
                 state.forget(&change);
                 changes.push(change.mark());
             }
-            changes.iter().for_each(|mark| state.marks[*mark].changes += 1);
-            state.touch(&changes);
+            changes = state.begin(changes);
         }
         if let Op::Read { node, .. } = *op
             && let Some(known) = state.known.get_mut(&node)
@@ -218,11 +225,14 @@ impl Copies {
             known.read = true;
         }
         let references = ctx.refs && op.gives_references();
-        Asked { copies: self.clone(), event: state.events, changes, what: what(op), references }
+        let mut asked = Asked::new(self, state.events, changes, what(op));
+        (asked.unknown, asked.references) = (unknown, references);
+        asked
     }
 
-    /// The front end returns references. Those that the server is to have back.
-    pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> Vec<(NodeId, u64)> {
+    /// The front end returns references. Those that the server is to have back: leases go with the last
+    /// one, so what answers under way say of these inodes is not kept.
+    pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Asked) {
         let state = &mut *self.0.state.lock();
         let mut gone = Vec::new();
         for (node, count) in all {
@@ -234,17 +244,27 @@ impl Copies {
                 state.known.remove(node);
             }
         }
-        gone
+        let changes = state.begin(gone.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
+        (gone, Asked::new(self, state.events, changes, What::Nothing))
+    }
+
+    /// References that nobody takes go back, and perhaps leases with them.
+    pub(super) fn unclaimed(&self, all: &[(NodeId, u64)]) -> Asked {
+        let state = &mut *self.0.state.lock();
+        all.iter().for_each(|(node, _)| state.drop_copy(*node));
+        let changes = state.begin(all.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
+        Asked::new(self, state.events, changes, What::Nothing)
     }
 
     /// How long the front end may keep attributes that it is told now.
     pub(super) fn attr_time(&self, node: NodeId) -> Duration {
         let now = self.0.env.now();
-        let state = self.0.state.lock();
-        match state.count(now) && state.attr(node).is_some() {
-            true => Duration::from_nanos(state.until - now),
-            false => Duration::ZERO,
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) || state.attr(node).is_none() {
+            return Duration::ZERO;
         }
+        state.known.entry(node).and_modify(|known| known.kept = true);
+        Duration::from_nanos(state.until - now)
     }
 
     /// The same for attributes with a name. The kernel takes a recall for what came before the answer if
@@ -341,6 +361,7 @@ fn what(op: &Op<'_>) -> What {
             // `..` is no name of the directory
             if name == b".." || !dir.announces(name) { What::Attr } else { What::Name(dir, name.into()) }
         }
+        Op::Read { node, .. } => What::Read(node),
         Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => What::Gone(dir, name.into()),
         Op::GetXattr { node, name } => match XATTRS_KEPT.iter().position(|kept| *kept == name) {
             Some(which) => What::Xattr(node, which),
@@ -435,16 +456,19 @@ impl State {
             }
             Of::Name(_, name) => {
                 self.names -= usize::from(copy.names.remove(*name).is_some());
-                if copy.listed != Listed::Nothing {
+                if copy.changed.len() == CHANGED_MAX {
+                    (copy.listed, copy.snapshot_dir) = (Listed::Nothing, None);
+                    copy.changed.clear();
+                } else if copy.listed != Listed::Nothing {
                     copy.changed.insert((*name).into());
                 }
             }
         }
     }
 
-    /// The inodes behind the names that a change removes. Where it is not known what is behind one, any
-    /// copy may be of it; an unlink says in the end.
-    fn behind_names(&mut self, op: &Op<'_>) -> Vec<Of<'static>> {
+    /// The inodes behind the names that a change removes; `None`: of some name it is not known what is
+    /// behind it, and any copy may be of that.
+    fn behind_names(&mut self, op: &Op<'_>) -> Option<Vec<Of<'static>>> {
         let names = match *op {
             Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => [Some((dir, name)), None],
             Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
@@ -453,13 +477,32 @@ impl State {
             Op::Place { dir, name, .. } | Op::CompleteUpload { dir, name, .. } => [Some((dir, name)), None],
             _ => [None, None],
         };
-        let names = names.into_iter().flatten();
-        let found: Vec<_> = names.map(|(dir, name)| self.copy(dir)?.names.get(name).copied()).collect();
-        let says_in_the_end = matches!(op, Op::Unlink { .. } | Op::RmDir { .. });
-        if found.contains(&None) && !says_in_the_end {
-            self.clear();
+        let mut behind = Vec::new();
+        let mut is_known = true;
+        for (dir, name) in names.into_iter().flatten() {
+            let copy = self.copy(dir);
+            match copy.and_then(|copy| copy.names.get(name)) {
+                Some(found) => behind.extend(found.map(|(node, _)| Of::Attr(node))),
+                None => is_known &= copy.is_some_and(|copy| copy.has_none(name)),
+            }
         }
-        found.into_iter().flatten().flatten().map(|(node, _)| Of::Attr(node)).collect()
+        if !is_known {
+            self.drop_copies();
+        }
+        is_known.then_some(behind)
+    }
+
+    /// Changes of this client begin.
+    fn begin(&mut self, marks: Vec<usize>) -> Vec<usize> {
+        marks.iter().for_each(|mark| self.marks[*mark].changes += 1);
+        self.touch(&marks);
+        marks
+    }
+
+    /// They are over.
+    fn end(&mut self, marks: &[usize]) {
+        marks.iter().for_each(|mark| self.marks[*mark].changes -= 1);
+        self.touch(marks);
     }
 
     fn take_read(&mut self, node: NodeId) -> bool {
@@ -475,18 +518,23 @@ impl State {
 
     /// Drops all copies; the inodes that had some, or that the front end may have pages of.
     fn clear(&mut self) -> Vec<NodeId> {
+        let kept = self.known.iter_mut().filter(|(_, known)| known.copy.is_some() || known.read);
+        let kept = kept.map(|(node, known)| {
+            known.read = false;
+            *node
+        });
+        let kept = kept.collect();
+        self.drop_copies();
+        kept
+    }
+
+    /// Drops all copies. The leases stay, and so does what the front end keeps.
+    fn drop_copies(&mut self) {
         self.events += 1;
         self.marks.iter_mut().for_each(|mark| mark.last = self.events);
-        let mut dropped = Vec::new();
-        for (node, known) in &mut self.known {
-            if known.copy.take().is_some() || known.read {
-                known.read = false;
-                dropped.push(*node);
-            }
-        }
+        self.known.values_mut().for_each(|known| known.copy = None);
         self.ages.clear();
         (self.copies, self.names) = (0, 0);
-        dropped
     }
 
     /// The copy of an inode that the front end knows, a new one if there is none.
@@ -591,8 +639,13 @@ impl State {
 }
 
 impl Asked {
-    /// The answer has come, and goes to the front end.
-    pub(super) fn answered(mut self, result: &Result<Reply>, leased: &Leased) {
+    fn new(copies: &Copies, event: u64, changes: Vec<usize>, what: What) -> Asked {
+        Asked { copies: copies.clone(), event, changes, what, references: false, unknown: false }
+    }
+
+    /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
+    /// recall will be for.
+    pub(super) fn answered(mut self, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
         let copies = self.copies.clone();
         let state = &mut *copies.0.state.lock();
         // its own changes are over, and part of the answer
@@ -621,6 +674,7 @@ impl Asked {
                 let of = Of::Attr(*node);
                 state.forget(&of);
                 state.touch(&[of.mark()]);
+                self.unknown = false;
                 state.learn_name(since, leased, (*dir, name), None);
             }
             (What::Xattr(node, which), Ok(Reply::Data(value))) if value.len() <= XATTR_BYTES_MAX => {
@@ -639,7 +693,18 @@ impl Asked {
             _ => (),
         }
         state.touch(&std::mem::take(&mut self.changes));
+        if std::mem::take(&mut self.unknown) {
+            state.drop_copies();
+        }
         state.make_room();
+        match self.what {
+            What::Read(node) if result.is_ok() => {
+                let is_kept = leased.has(node) && state.is_quiet(since, &[Of::Inode(node)]);
+                let keeps = state.known.get(&node).is_some_and(|known| known.kept);
+                (keeps && !is_kept).then_some(node)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -665,11 +730,12 @@ impl State {
 impl Drop for Asked {
     /// Also of one that was never answered.
     fn drop(&mut self) {
-        let changes = std::mem::take(&mut self.changes);
-        if !changes.is_empty() {
+        if !self.changes.is_empty() || self.unknown {
             let mut state = self.copies.0.state.lock();
-            changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
-            state.touch(&changes);
+            state.end(&self.changes);
+            if self.unknown {
+                state.drop_copies();
+            }
         }
     }
 }

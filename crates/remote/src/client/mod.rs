@@ -193,6 +193,7 @@ impl Client {
 
     /// Ends the session. Whatever still waits fails.
     pub fn close(&self) {
+        self.0.copies.lost();
         let mut state = self.0.state.lock();
         let before = std::mem::replace(&mut state.phase, Phase::Ended);
         let left = state.slots.take_all();
@@ -387,8 +388,11 @@ impl Backend for Client {
     }
 
     fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
-        for some in self.0.copies.forget(all).chunks(FORGETS_MAX) {
-            self.ask(Call::Forget(some.to_vec()), None, Box::new(drop));
+        for some in all.chunks(FORGETS_MAX) {
+            let (gone, asked) = self.0.copies.forget(some);
+            if !gone.is_empty() {
+                self.ask(Call::Forget(gone), Some(asked), Box::new(drop));
+            }
         }
     }
 

@@ -81,12 +81,12 @@ impl Outstanding {
         self.answer(Err(why), &Leased::Nothing);
     }
 
-    pub(super) fn answer(self, result: Result<Reply>, leased: &Leased) {
-        let Some(answer) = self.answer else { return };
-        if let Some(keeps) = self.keeps {
-            keeps.answered(&result, leased);
-        }
+    /// Answers. An inode of which the front end must not keep what it gets.
+    pub(super) fn answer(self, result: Result<Reply>, leased: &Leased) -> Option<NodeId> {
+        let answer = self.answer?;
+        let not_kept = self.keeps.and_then(|keeps| keeps.answered(&result, leased));
         answer(result);
+        not_kept
     }
 
     fn put_slot(&mut self, slot: Slot) {

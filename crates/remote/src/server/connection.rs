@@ -333,7 +333,9 @@ fn call_in(
         Begun::Run => (),
         Begun::RunAgain(nodes) => {
             let given: Vec<_> = nodes.iter().map(|node| (*node, 1)).collect();
-            give_back(shared, session, &given);
+            // it may have copies of these, and gets the references again
+            let (held, _) = session.give_back(&given);
+            shared.gate.forget_all(super::session::system(), &held);
         }
         Begun::Running => return Then::GoOn,
         Begun::Answered(frame) => {

@@ -243,6 +243,7 @@ impl Server {
             connection.pipe.close();
         }
         for session in self.shared.all_sessions() {
+            self.shared.leases.end(session.id.number);
             if durable {
                 session.end();
             } else {

@@ -123,7 +123,7 @@ pub(super) struct Like {
 impl Like {
     pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
         let takes_references = ctx.refs && op.gives_references();
-        Like { changes: op.changes(), takes_references, tells_of: tells_of(op) }
+        Like { changes: op.changes(), takes_references, tells_of: tells_of(op).filter(|_| ctx.client > 0) }
     }
 }
 
@@ -150,6 +150,7 @@ fn tells_of(op: &Op<'_>) -> Option<NodeId> {
             | Op::Unlink { .. }
             | Op::RmDir { .. }
             | Op::GetXattr { .. }
+            | Op::Read { .. }
             | Op::List { .. }
     );
     op.node().filter(|_| tells)

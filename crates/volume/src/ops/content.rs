@@ -451,7 +451,11 @@ impl Shard {
     /// [`Op::Read`](leeward_fs::Op::Read).
     pub(crate) fn read(&self, ctx: &Ctx, node: NodeId, offset: u64, len: u32) -> Result<Reply> {
         let len = u64::from(len).min(WRITE_BYTES_MAX as u64);
-        let mut plan = self.transact(ctx, |tx| tx.read_plan(node, offset, len))?;
+        let first = |tx: &mut Tx<'_>| {
+            tx.lease(node);
+            tx.read_plan(node, offset, len)
+        };
+        let mut plan = self.transact(ctx, first)?;
         loop {
             match self.fetch(ctx, &plan) {
                 // the data may have moved between the look-up and the read: overwritten and its

@@ -75,6 +75,7 @@ impl Tx<'_> {
         if self.ctx.client > 0
             && new.make == Make::Dir
             && let Some(volume) = self.st.volumes.get(&new.dir.volume())
+            && !volume.properties.snapshot_dir_visible
         {
             leases::tells_all_names(&volume.properties.snapshot_dir);
         }

@@ -47,11 +47,11 @@ impl Tx<'_> {
     /// One step, of at most `most` records; `true` when the inode is gone. Everything below a
     /// directory goes first.
     fn free_inode_step(&mut self, node: NodeId, most: usize) -> TxResult<bool> {
-        self.quietly();
         if self.get(&keys::inode(node))?.is_some() && self.inode(node)?.entries() > 0 {
             self.empty_step(node, most)?;
             return Ok(false);
         }
+        self.quietly();
         self.discard_deltas(node);
         self.as_of_last_change(node)?;
         let (from, to) = keys::node_range(node);

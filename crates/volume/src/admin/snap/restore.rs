@@ -54,6 +54,8 @@ impl Request for SnapRestore {
             Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
         let done = shard.restore(&restore, all_of_dir, caller.progress).map_err(|e| refusal(e, target))?;
         shard.settle()?;
+        // its steps have told other machines, and have not waited for them
+        drop(shard.recall_volume(parent.volume()));
         shard.invalidate_entry(parent, leaf.as_bytes());
         shard.invalidate_inode(parent);
         Ok(Restored(done))
