@@ -1,5 +1,6 @@
 //! One connection at the server: who it is, and what it asks.
 
+use super::line::Line;
 use super::session::{Begun, Host, Session};
 use super::{ENROLMENTS_MAX, Shared};
 use crate::keys::PublicKey;
@@ -14,7 +15,7 @@ use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How often a connection is read before it is the others' turn.
 const RECEIVES_AT_ONCE: usize = 64;
@@ -24,10 +25,8 @@ const PROMISED_BYTES_MAX: usize = 128 << 20;
 /// A connection, for all threads.
 pub(super) struct Connection {
     pub(super) token: usize,
-    pub(super) pipe: Pipe,
+    pub(super) line: Arc<Line>,
     phase: Mutex<Phase>,
-    /// See [`Connection::heard`].
-    heard: AtomicU64,
 }
 
 /// How far a client is.
@@ -59,31 +58,31 @@ impl Connection {
         now: Nanos,
     ) -> Connection {
         let phase = Mutex::new(Phase::Stranger);
-        Connection { token, pipe: Pipe::new(socket, peer, tls), phase, heard: AtomicU64::new(now) }
+        Connection { token, line: Arc::new(Line::new(Pipe::new(socket, peer, tls), now)), phase }
     }
 
     pub(super) fn is_stranger(&self) -> bool {
         !matches!(*self.phase.lock(), Phase::In(_))
     }
 
-    /// When something came last; of a stranger, when it connected.
-    pub(super) fn heard(&self) -> Nanos {
-        self.heard.load(Ordering::Relaxed)
+    /// The socket, as long as no other thread has the connection.
+    pub(super) fn socket_mut(&mut self) -> Option<&mut TcpStream> {
+        Arc::get_mut(&mut self.line).map(|line| line.pipe.socket_mut())
     }
 
     /// Something came, or was taken. A stranger gets no more time for a byte now and then.
     pub(super) fn heard_at(&self, now: Nanos) {
         if !self.is_stranger() {
-            self.heard.store(now, Ordering::Relaxed);
+            self.line.heard_at(now);
         }
     }
 
     /// It is over.
     pub(super) fn gone(self: &Arc<Self>, now: Nanos) {
-        self.pipe.close();
+        self.line.pipe.close();
         let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Out);
         if let Phase::In(session) = phase {
-            session.lost(self, now);
+            session.lost(&self.line, now);
         }
     }
 
@@ -93,10 +92,10 @@ impl Connection {
         if matches!(*phase, Phase::Out) {
             return false;
         }
-        self.heard.store(now, Ordering::Relaxed);
+        self.line.heard_at(now);
         // before any answer: those go to this connection as soon as the session has it
-        self.pipe.send(welcome);
-        let is_in = session.connected(self);
+        self.line.pipe.send(welcome);
+        let is_in = session.connected(&self.line);
         if is_in {
             *phase = Phase::In(session.clone());
         }
@@ -104,9 +103,9 @@ impl Connection {
     }
 
     fn refuse(&self, why: Refusal, text: &str) {
-        tracing::info!("{} is not let in: {text}", self.pipe.peer());
-        self.pipe.send(&frame(&ToClient::Refused(why, text.into())));
-        self.pipe.close();
+        tracing::info!("{} is not let in: {text}", self.line.pipe.peer());
+        self.line.pipe.send(&frame(&ToClient::Refused(why, text.into())));
+        self.line.pipe.close();
     }
 }
 
@@ -155,15 +154,15 @@ impl Conversation {
     pub(super) fn go_on(&mut self) -> Next {
         for _ in 0..RECEIVES_AT_ONCE {
             if !self.held_back {
-                match self.connection.pipe.receive(&mut self.inbox) {
+                match self.connection.line.pipe.receive(&mut self.inbox) {
                     Ok(Received::Some) => self.connection.heard_at(self.shared.env.now()),
                     Ok(Received::Nothing) => return Next::Event,
                     Err(_) => return Next::End,
                 }
             }
-            self.connection.pipe.cork();
+            self.connection.line.pipe.cork();
             let then = self.run_frames();
-            self.connection.pipe.uncork();
+            self.connection.line.pipe.uncork();
             self.held_back = then == Then::HoldBack;
             match then {
                 Then::GoOn => (),
@@ -177,7 +176,7 @@ impl Conversation {
     fn run_frames(&mut self) -> Then {
         loop {
             let phase = self.connection.phase.lock().clone();
-            if self.connection.pipe.is_clogged() || phase.promises_too_much() {
+            if self.connection.line.pipe.is_clogged() || phase.promises_too_much() {
                 return Then::HoldBack;
             }
             let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
@@ -202,7 +201,7 @@ impl Conversation {
                     };
                     if let Some(taken) = taken {
                         let pong = crate::message::frame(&ToClient::Pong { number, taken });
-                        self.connection.pipe.send(&pong);
+                        self.connection.line.pipe.send(&pong);
                     }
                     Then::GoOn
                 }
@@ -242,7 +241,7 @@ fn hear(shared: &Arc<Shared>, connection: &Arc<Connection>, hello: &Hello) -> Th
         connection.refuse(Refusal::Version, &text);
         return Then::End;
     }
-    let Some(key) = connection.pipe.peer_key() else {
+    let Some(key) = connection.line.pipe.peer_key() else {
         connection.refuse(Refusal::UnknownHost, "the client has shown no key");
         return Then::End;
     };
@@ -317,7 +316,7 @@ fn welcome(
     // it may have been removed since it was asked for
     shared.host_changed(&session);
     for (number, nodes) in shared.leases.unanswered(session.id.number) {
-        connection.pipe.send(&frame(&ToClient::Recall { number, nodes }));
+        connection.line.pipe.send(&frame(&ToClient::Recall { number, nodes }));
     }
     Then::GoOn
 }
@@ -339,7 +338,7 @@ fn call_in(
         }
         Begun::Running => return Then::GoOn,
         Begun::Answered(frame) => {
-            connection.pipe.send(&frame);
+            connection.line.pipe.send(&frame);
             return Then::GoOn;
         }
         Begun::Over => return Then::End,

@@ -13,6 +13,7 @@ mod admit;
 mod commands;
 mod connection;
 mod figures;
+mod line;
 mod locks;
 mod rights;
 mod session;
@@ -239,8 +240,8 @@ impl Server {
         let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });
         for connection in self.shared.all_connections() {
-            connection.pipe.send(&closing);
-            connection.pipe.close();
+            connection.line.pipe.send(&closing);
+            connection.line.pipe.close();
         }
         for session in self.shared.all_sessions() {
             self.shared.leases.end(session.id.number);
@@ -333,7 +334,7 @@ impl Shared {
             return;
         }
         let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let address = |connection: &Arc<Connection>| connection.pipe.peer().ip();
+        let address = |connection: &Arc<Connection>| connection.line.pipe.peer().ip();
         all.values().for_each(|stranger| *of_address.entry(address(stranger)).or_default() += 1);
         let most = of_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
         let oldest =
@@ -341,7 +342,7 @@ impl Shared {
         let oldest = oldest.and_then(|token| all.remove(&token));
         drop(all);
         if let Some(stranger) = oldest {
-            stranger.pipe.close();
+            stranger.line.pipe.close();
         }
     }
 
@@ -356,7 +357,8 @@ impl Shared {
         if self.has_ended() {
             return Ok(());
         }
-        registries[token % registries.len()].register(connection.pipe.socket_mut(), Token(token), both)?;
+        let socket = connection.socket_mut().ok_or(io::ErrorKind::Other)?;
+        registries[token % registries.len()].register(socket, Token(token), both)?;
         let connection = Arc::new(connection);
         self.strangers.lock().insert(token, connection.clone());
         all.insert(token, connection);
@@ -381,7 +383,7 @@ impl Shared {
                     continue;
                 }
                 let Some(connection) = self.connections.lock().get(&token).cloned() else { continue };
-                if event.is_writable() && connection.pipe.writable() {
+                if event.is_writable() && connection.line.pipe.writable() {
                     connection.heard_at(self.env.now());
                 }
                 due.insert(token);
@@ -434,8 +436,8 @@ impl Shared {
         self.locks.tick();
         for connection in self.all_connections() {
             let time = if connection.is_stranger() { STRANGER_TIME } else { SILENT_TIME };
-            if now.saturating_sub(connection.heard()) > time {
-                connection.pipe.close();
+            if now.saturating_sub(connection.line.heard()) > time {
+                connection.line.pipe.close();
             }
         }
         for session in self.all_sessions() {

@@ -1,8 +1,9 @@
 //! What the server holds of one client: its slots with answers, and its references.
 
 use super::admit::{self, Grant};
-use super::connection::Connection;
+
 use super::figures::Counts;
+use super::line::Line;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos};
@@ -67,7 +68,7 @@ pub(super) struct Session {
 struct State {
     host: Arc<Host>,
     slots: Vec<Place>,
-    connection: Option<Arc<Connection>>,
+    connection: Option<Arc<Line>>,
     /// When the last connection was lost, or the session began.
     lost: Nanos,
     /// It is over.
@@ -184,12 +185,12 @@ impl Session {
         self.state.lock().host = Arc::new(host);
     }
 
-    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+    pub(super) fn connection(&self) -> Option<Arc<Line>> {
         self.state.lock().connection.clone()
     }
 
     /// Answers go there from now on. The connection before ends. False: the session has ended.
-    pub(super) fn connected(&self, connection: &Arc<Connection>) -> bool {
+    pub(super) fn connected(&self, connection: &Arc<Line>) -> bool {
         let mut state = self.state.lock();
         if state.ended {
             return false;
@@ -202,7 +203,7 @@ impl Session {
         true
     }
 
-    pub(super) fn lost(&self, connection: &Arc<Connection>, now: Nanos) {
+    pub(super) fn lost(&self, connection: &Arc<Line>, now: Nanos) {
         let mut state = self.state.lock();
         if state.connection.as_ref().is_some_and(|c| Arc::ptr_eq(c, connection)) {
             state.connection = None;
