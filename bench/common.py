@@ -40,10 +40,10 @@ class System:
     def start(self):
         self.mount.mkdir(parents=True)
 
-    def spawn(self, *args):
+    def spawn(self, *args, env=None):
         """Starts a daemon in the foreground: its pid is ours to end."""
         log = open(self.base / f"{Path(args[0]).name}.log", "ab")
-        daemon = subprocess.Popen([str(a) for a in args], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        daemon = subprocess.Popen([str(a) for a in args], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env)
         self.daemons.append(daemon)
         return daemon
 
@@ -146,6 +146,38 @@ class Leeward(System):
                 if said["line"] == "done":
                     return said["body"]["value"]
         raise Failed(f"{request}: no answer")
+
+
+class Remote(System):
+    """A cell that this machine serves and, as another machine would, mounts over loopback with TLS."""
+
+    PORT = 17433
+
+    def start(self):
+        self.mount.mkdir(parents=True, exist_ok=True)
+        cell, lee, server = self.base / "cell", TARGET / "dist/lee", f"127.0.0.1:{self.PORT}"
+        env = {**os.environ, "LEE_HOST_DIR": str(self.base / "host")}
+        is_new = not cell.exists()
+        self.spawn(lee, "serve", cell, "--listen", server)
+        self.wait_for_port()
+        token = []
+        if is_new:
+            token = ["--token", json.loads(call(lee, "host", "add", "bench", "--cell", cell, "--json"))["token"]]
+        self.spawn(lee, "mount", server, self.mount, *token, env=env)
+        self.wait_mounted()
+
+    def wait_for_port(self):
+        for _ in range(300):
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", self.PORT)) == 0:
+                    return
+            time.sleep(0.1)
+        raise Failed(f"{self.name} does not listen")
+
+    def make_cold(self):
+        self.stop()
+        super().make_cold()
+        self.start()
 
 
 class JuiceFs(System):

@@ -55,6 +55,44 @@ fn machines_see_one_file_system() {
     assert!(b.path("dir/.snap/now/x").exists() && a.path("dir/.snap/now/x").exists());
 }
 
+/// In turn each machine changes something, and the other looks: through what its kernel and its process
+/// keep.
+#[test]
+fn what_machines_keep_is_never_old() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    fs::write(a.path("file"), "0000").expect("made");
+    fs::create_dir(b.path("dir")).expect("made");
+    fs::write(a.path("dir/0"), "").expect("made");
+    let open = |machine: &Machine| {
+        OpenOptions::new().read(true).write(true).open(machine.path("file")).expect("opened")
+    };
+    let files = [open(&a), open(&b)];
+    let machines = [&a, &b];
+    for turn in 1..400 {
+        let (by, other) = (turn % 2, 1 - turn % 2);
+        let times = files[by].metadata().expect("attributes").modified().expect("a time");
+        let text = format!("{turn:04}");
+        files[by].write_all_at(text.as_bytes(), 0).expect("written");
+        // content alone tells that it is new
+        files[by].set_modified(times).expect("set back");
+        let mut seen = [0; 4];
+        files[other].read_exact_at(&mut seen, 0).expect("read");
+        assert_eq!(seen, text.as_bytes(), "turn {turn}");
+        assert_eq!(fs::read_to_string(machines[other].path("file")).expect("read"), text);
+        let name = |turn: usize| format!("dir/{turn}");
+        fs::rename(machines[by].path(&name(turn - 1)), machines[by].path(&name(turn))).expect("renamed");
+        assert!(machines[other].path(&name(turn)).exists(), "turn {turn}");
+        assert!(!machines[other].path(&name(turn - 1)).exists(), "turn {turn}");
+        let mode = fs::Permissions::from_mode(0o600 + turn as u32 % 64);
+        fs::set_permissions(machines[by].path("file"), mode.clone()).expect("set");
+        assert_eq!(files[other].metadata().expect("attributes").mode() & 0o777, mode.mode(), "turn {turn}");
+    }
+}
+
 #[test]
 fn what_machines_append_is_there_whole() {
     if !can_mount() {

@@ -74,6 +74,8 @@ pub struct Scrape {
     volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
     hosts: Vec<OfHost>,
+    /// Leases, recalls so far, and how often all leases of a machine were taken so far.
+    leases: (usize, u64, u64),
     doors: Vec<Arc<DoorFigures>>,
     process: Usage,
     since: i64,
@@ -147,6 +149,7 @@ impl Source {
             volumes: shown,
             users,
             hosts: self.machines.as_ref().map_or_else(Vec::new, |machines| hosts(machines, &mut busy.hosts)),
+            leases: self.cell.leases().figures(),
             doors: self.doors.clone(),
             process: Usage::now(),
             since: self.since,

@@ -113,6 +113,15 @@ pub const METRICS: &[Metric] = &[
     })
     .by(&["door", "volume"]),
     // other machines
+    gauge("leeward_leases", "Inodes that machines may keep copies of, counted for each machine.", |s, out| {
+        out.count(&[], s.leases.0 as u64);
+    }),
+    counter("leeward_lease_recalls_total", "Messages to machines that they are to drop copies.", |s, out| {
+        out.count(&[], s.leases.1);
+    }),
+    counter("leeward_leases_taken_total", "Times that a machine did not answer, and lost all its leases.", |s, out| {
+        out.count(&[], s.leases.2);
+    }),
     gauge("leeward_host_sessions", "Sessions of a machine that are connected.", |s, out| {
         s.hosts.iter().for_each(|h| out.count(&[&h.name], h.sessions));
     })

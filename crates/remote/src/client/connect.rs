@@ -216,7 +216,7 @@ impl Shared {
         Ok(any)
     }
 
-    fn hear(self: &Arc<Self>, pipe: &Pipe, said: ToClient) -> io::Result<()> {
+    fn hear(self: &Arc<Self>, pipe: &Arc<Pipe>, said: ToClient) -> io::Result<()> {
         match said {
             ToClient::Answer(slot, result, leased) => {
                 let mut state = self.state.lock();
@@ -254,8 +254,8 @@ impl Shared {
             ToClient::Recall { number, nodes } => {
                 let read = self.copies.void(&nodes);
                 self.drop_attributes(&nodes);
-                pipe.send(&frame(&ToServer::Recalled(number)));
-                self.drop_pages(read);
+                let (pipe, said) = (pipe.clone(), frame(&ToServer::Recalled(number)));
+                self.when_dropped(read, move || pipe.send(&said));
                 Ok(())
             }
             ToClient::Granted { ticket, result } => {
@@ -285,12 +285,22 @@ impl Shared {
         }
     }
 
-    /// The front end drops pages. It may have to wait for reads that are under way, and so for this
-    /// thread.
     fn drop_pages(&self, nodes: Vec<NodeId>) {
+        self.when_dropped(nodes, || ());
+    }
+
+    /// The front end drops pages of these inodes; then goes on with `then`, on another thread if it has to
+    /// wait: for reads that are under way, and so for this thread. After a second it goes on anyway: the
+    /// kernel asks for attributes before it uses the pages.
+    fn when_dropped(&self, nodes: Vec<NodeId>, then: impl FnOnce() + Send + 'static) {
         let watcher = self.watcher.lock().clone();
-        if let Some(watcher) = watcher.filter(|_| !nodes.is_empty()) {
-            self.workers.run(move || nodes.iter().for_each(|node| watcher.inode_changed(*node)));
+        match watcher.filter(|_| !nodes.is_empty()) {
+            None => then(),
+            Some(watcher) => self.droppers.run(move || {
+                nodes.iter().for_each(|node| watcher.inode_changed(*node));
+                watcher.wait_applied();
+                then();
+            }),
         }
     }
 

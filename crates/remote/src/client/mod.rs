@@ -97,7 +97,10 @@ struct Shared {
     groups: GroupsOfPrograms,
     /// The front end, to be told what to drop.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    /// For requests of several operations.
     workers: Workers,
+    /// For waiting until pages are dropped, which requests do not hold up.
+    droppers: Workers,
     locks: locks::Locks,
     /// When the server was heard of last.
     heard: AtomicU64,
@@ -165,7 +168,8 @@ impl Client {
             copies: Copies::new(env),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
-            workers: Workers::new(env),
+            workers: Workers::new(env, "remote-list"),
+            droppers: Workers::new(env, "remote-drop"),
             locks: locks::Locks::default(),
             heard: AtomicU64::new(env.now()),
         }));

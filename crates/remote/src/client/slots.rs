@@ -10,6 +10,10 @@ use std::collections::VecDeque;
 /// Takes the answer to a call.
 pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
 
+/// Bytes that reads at work may have. Answers to what the server waits for do not queue behind more, and
+/// a server that holds back who asks for too much need not.
+const READ_BYTES_MAX: usize = 64 << 20;
+
 /// Where the slot is in the frame of a call: after the length and the kind.
 const SLOT_AT: usize = 5;
 
@@ -19,6 +23,8 @@ const NO_SLOT: Slot = Slot { place: 0, number: 0 };
 /// A call that is not answered.
 pub(super) struct Outstanding {
     frame: Vec<u8>,
+    /// Bytes that its answer may have, if it reads.
+    read_bytes: usize,
     /// Whether it does no harm to do it twice.
     repeatable: bool,
     /// Whether its answer has references.
@@ -41,9 +47,23 @@ impl Outstanding {
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
             Call::Command(..) => (false, false, false),
         };
+        let read_bytes = match &call {
+            Call::Op(_, Op::Read { len, .. }) => *len as usize,
+            _ => 0,
+        };
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
-        Outstanding { frame, repeatable, gives_references, returns_references, sent, asked, keeps, answer }
+        Outstanding {
+            frame,
+            read_bytes,
+            repeatable,
+            gives_references,
+            returns_references,
+            sent,
+            asked,
+            keeps,
+            answer,
+        }
     }
 
     /// Bytes of its message.
@@ -102,8 +122,10 @@ pub(super) struct Slots {
     places: Vec<Place>,
     /// Free places. The last one is used next, so that few are used.
     free: Vec<u16>,
-    /// Calls that found none.
+    /// Calls that found none, and reads that have to wait for others.
     waiting: VecDeque<Outstanding>,
+    /// Bytes that the answers to reads in slots may have.
+    read_bytes: usize,
 }
 
 #[derive(Default)]
@@ -114,8 +136,12 @@ struct Place {
 }
 
 impl Slots {
-    /// Puts a call into a free slot; `None`: there is none, and it waits.
+    /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
+        if call.read_bytes > 0 && self.read_bytes > 0 && self.read_bytes + call.read_bytes > READ_BYTES_MAX {
+            self.waiting.push_back(call);
+            return None;
+        }
         let grown = u16::try_from(self.places.len()).ok().filter(|n| *n < SLOTS_MAX);
         let Some(place) = self.free.pop().or(grown) else {
             self.waiting.push_back(call);
@@ -127,6 +153,7 @@ impl Slots {
         let at = &mut self.places[usize::from(place)];
         at.number = at.number.wrapping_add(1).max(1);
         call.put_slot(Slot { place, number: at.number });
+        self.read_bytes += call.read_bytes;
         at.call = Some(call);
         Some(place)
     }
@@ -146,6 +173,7 @@ impl Slots {
     pub(super) fn answered(&mut self, slot: Slot) -> Option<(Outstanding, Option<u16>)> {
         let at = self.places.get_mut(usize::from(slot.place)).filter(|at| at.number == slot.number)?;
         let call = at.call.take()?;
+        self.read_bytes -= call.read_bytes;
         self.free.push(slot.place);
         let next = self.waiting.pop_front().and_then(|call| self.enter(call));
         Some((call, next))
@@ -193,6 +221,7 @@ impl Slots {
         let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
         let calls = calls.chain(std::mem::take(&mut self.waiting)).collect();
         self.free.clear();
+        self.read_bytes = 0;
         calls
     }
 }
@@ -269,6 +298,26 @@ mod tests {
         let (_, next) = slots.answered(Slot { place: 5, number: 1 }).expect("a call");
         assert_eq!(next, Some(5));
         assert_eq!(slot_of(slots.sending(5)), Slot { place: 5, number: 2 });
+    }
+
+    #[test]
+    fn reads_wait_for_others_and_hold_up_nothing_else() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        let read = |answers: &Arc<AtomicUsize>| {
+            let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
+            let op = Op::Read { node: NodeId::ROOT, offset: 0, len: READ_BYTES_MAX as u32 / 2 };
+            let answers = answers.clone();
+            let answer = Box::new(move |_| _ = answers.fetch_add(1, Ordering::Relaxed));
+            Outstanding::new(Call::Op(caller, op), 0, None, answer)
+        };
+        assert_eq!((slots.enter(read(&answers)), slots.enter(read(&answers))), (Some(0), Some(1)));
+        assert_eq!((slots.enter(read(&answers)), slots.enter(call(true, &answers))), (None, Some(2)));
+        let (_, next) = slots.answered(Slot { place: 2, number: 1 }).expect("a call");
+        assert_eq!(next, None, "the read waits on");
+        let (_, next) = slots.answered(Slot { place: 0, number: 1 }).expect("a call");
+        assert_eq!(next, Some(0));
+        assert_eq!(slots.take_all().len(), 2);
+        assert_eq!(slots.enter(read(&answers)), Some(0));
     }
 
     #[test]

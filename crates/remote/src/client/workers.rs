@@ -1,4 +1,4 @@
-//! Threads for requests of several operations, which wait for each.
+//! Threads for what has to wait.
 
 use leeward_env::Env;
 use parking_lot::{Condvar, Mutex};
@@ -16,6 +16,7 @@ type Work = Box<dyn FnOnce() + Send>;
 /// See the module's head.
 pub(super) struct Workers {
     env: Env,
+    name: &'static str,
     queue: Arc<(Mutex<Queue>, Condvar)>,
 }
 
@@ -27,8 +28,9 @@ struct Queue {
 }
 
 impl Workers {
-    pub(super) fn new(env: &Env) -> Workers {
-        Workers { env: env.clone(), queue: Arc::default() }
+    /// Threads of this name.
+    pub(super) fn new(env: &Env, name: &'static str) -> Workers {
+        Workers { env: env.clone(), name, queue: Arc::default() }
     }
 
     /// Does it on another thread.
@@ -41,7 +43,7 @@ impl Workers {
         } else if queue.threads < THREADS_MAX {
             let shared = self.queue.clone();
             // where the system refuses a thread, those that there are go on
-            let begun = self.env.try_spawn("remote-list", move || serve(&shared)).is_ok();
+            let begun = self.env.try_spawn(self.name, move || serve(&shared)).is_ok();
             queue.threads += usize::from(begun);
             if queue.threads == 0 {
                 let work = queue.work.pop_back();
