@@ -6,10 +6,11 @@
 //! `docs/decisions/0030-the-protocol-as-a-checked-model.md` states the rules for an implementer.
 //!
 //! [`sessions`]: requests, crashes and replay. [`recalls`]: grants and recalls that overtake each
-//! other. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
+//! other. [`copies`]: the same as the code has them, without numbers. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
 
 pub mod check;
 pub mod clocks;
+pub mod copies;
 pub mod names;
 pub mod recalls;
 pub mod sessions;
