@@ -287,12 +287,12 @@ impl Copies {
         state.clear()
     }
 
-    /// The connection is lost. The inodes with copies are told.
+    /// The connection is lost. The inodes that the front end may keep attributes of are told.
     pub(super) fn lost(&self) -> Vec<NodeId> {
         let state = &mut *self.0.state.lock();
         state.connected = false;
-        let with_copies = state.known.iter().filter(|(_, known)| known.copy.is_some());
-        with_copies.map(|(node, _)| *node).collect()
+        let kept = state.known.iter().filter(|(_, known)| known.kept);
+        kept.map(|(node, _)| *node).collect()
     }
 
     /// How often the server has taken all leases.
