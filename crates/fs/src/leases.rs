@@ -19,7 +19,9 @@ use leeward_env::{Env, Nanos};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -109,7 +111,7 @@ struct Table {
     holders: FxHashMap<NodeId, Holders>,
     /// Inodes that waiting changes are about, with how many, and volumes.
     barred: FxHashMap<NodeId, u32>,
-    barred_volumes: BTreeMap<u32, u32>,
+    barred_volumes: FxHashMap<u32, u32>,
     clients: FxHashMap<ClientId, Client>,
     /// Leases of all clients.
     count: usize,
@@ -148,6 +150,7 @@ impl Holders {
     }
 }
 
+#[derive(Default)]
 struct Client {
     /// When it said last that it is there, and was answered.
     renewed: Nanos,
@@ -186,7 +189,7 @@ impl Table {
     }
 
     fn drop_holder(&mut self, client: ClientId, node: NodeId) {
-        if let std::collections::hash_map::Entry::Occupied(mut holders) = self.holders.entry(node)
+        if let Entry::Occupied(mut holders) = self.holders.entry(node)
             && holders.get_mut().remove(client)
         {
             holders.remove();
@@ -228,22 +231,11 @@ impl Leases {
         *self.0.recaller.lock() = Some(recaller);
     }
 
-    /// A client begins. Its term.
-    pub fn join(&self, client: ClientId) -> u32 {
+    /// A client begins.
+    pub fn join(&self, client: ClientId) {
         let renewed = self.0.env.now();
-        let new = || Client {
-            renewed,
-            term: 0,
-            ended: false,
-            leases: FxHashSet::default(),
-            recalls: BTreeMap::new(),
-            asked_for: FxHashSet::default(),
-            was_heard: false,
-            none_until: 0,
-        };
-        let term = self.0.table.lock().clients.entry(client).or_insert_with(new).term;
+        self.0.table.lock().clients.insert(client, Client { renewed, ..Client::default() });
         self.0.used.store(true, Ordering::Release);
-        term
     }
 
     /// A client is sent away, and may not hear of it: its leases end when it cannot use them any more.
@@ -461,22 +453,17 @@ impl Recalling {
 impl Drop for Recalling {
     fn drop(&mut self) {
         let mut table = self.shared.table.lock();
-        for node in &self.nodes {
-            if let std::collections::hash_map::Entry::Occupied(mut changes) = table.barred.entry(*node) {
-                *changes.get_mut() -= 1;
-                if *changes.get() == 0 {
-                    changes.remove();
-                }
-            }
-        }
-        if let Some(volume) = self.volume
-            && let std::collections::btree_map::Entry::Occupied(mut changes) =
-                table.barred_volumes.entry(volume)
-        {
-            *changes.get_mut() -= 1;
-            if *changes.get() == 0 {
-                changes.remove();
-            }
+        self.nodes.iter().for_each(|node| unbar(&mut table.barred, *node));
+        self.volume.iter().for_each(|volume| unbar(&mut table.barred_volumes, *volume));
+    }
+}
+
+/// One change less waits for this.
+fn unbar<K: Eq + Hash>(barred: &mut FxHashMap<K, u32>, key: K) {
+    if let Entry::Occupied(mut changes) = barred.entry(key) {
+        *changes.get_mut() -= 1;
+        if *changes.get() == 0 {
+            changes.remove();
         }
     }
 }
@@ -501,7 +488,7 @@ mod tests {
         let env = Env::sim(1);
         let (leases, asked) = (Leases::new(&env), Arc::new(Asked::default()));
         leases.serve(asked.clone());
-        [1, 2, 3].into_iter().for_each(|client| _ = leases.join(client));
+        [1, 2, 3].into_iter().for_each(|client| leases.join(client));
         (env, leases, asked)
     }
 
@@ -592,7 +579,7 @@ mod tests {
             statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
         };
         let (_, leases, _) = leases();
-        (4..1004).for_each(|client| _ = leases.join(client));
+        (4..1004).for_each(|client| leases.join(client));
         let before = resident();
         for n in 0..1000 {
             let nodes: Vec<NodeId> = (0..1000).map(|i| NodeId(1000 * n + i)).collect();

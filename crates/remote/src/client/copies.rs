@@ -336,11 +336,9 @@ fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
             both(from_dir, from_name);
             both(to_dir, to_name);
         }
-        Op::Link { node, dir, name } | Op::Place { node, dir, name, .. } => {
-            both(dir, name);
-            all.push(Of::Attr(node));
-        }
-        Op::CompleteUpload { node, dir, name, .. } => {
+        Op::Link { node, dir, name }
+        | Op::Place { node, dir, name, .. }
+        | Op::CompleteUpload { node, dir, name, .. } => {
             both(dir, name);
             all.push(Of::Attr(node));
         }
@@ -555,14 +553,33 @@ impl State {
         }
     }
 
+    /// The copy of an inode that keeps what an answer says, if the answer lets it and nothing has touched
+    /// these since it was asked for.
+    fn keeper(&mut self, since: u64, leased: &Leased, node: NodeId, of: &[Of<'_>]) -> Option<&mut Copy> {
+        let may_keep = leased.has(node) && self.is_quiet(since, of);
+        if may_keep { self.copy_of(node) } else { None }
+    }
+
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
         let of = [Of::Inode(attr.node), Of::Attr(attr.node)];
-        if leased.has(attr.node)
-            && !attr.node.is_view()
-            && self.is_quiet(since, &of)
-            && let Some(copy) = self.copy_of(attr.node)
+        if !attr.node.is_view()
+            && let Some(copy) = self.keeper(since, leased, attr.node, &of)
         {
             copy.attr = Some(*attr);
+        }
+    }
+
+    fn learn_xattr(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (node, which): (NodeId, usize),
+        value: Result<Box<[u8]>>,
+    ) {
+        let of = [Of::Inode(node), Of::Attr(node)];
+        if let Some(copy) = self.keeper(since, leased, node, &of) {
+            copy.xattrs.retain(|(n, _)| *n != which);
+            copy.xattrs.push((which, value));
         }
     }
 
@@ -574,10 +591,8 @@ impl State {
         found: Option<(NodeId, Kind)>,
     ) {
         let of = [Of::Inode(dir), Of::Name(dir, name)];
-        let is_kept = leased.has(dir) && !found.is_some_and(|(node, _)| node.is_view());
-        if is_kept
-            && self.is_quiet(since, &of)
-            && let Some(copy) = self.copy_of(dir)
+        if !found.is_some_and(|(node, _)| node.is_view())
+            && let Some(copy) = self.keeper(since, leased, dir, &of)
         {
             copy.changed.remove(name);
             let is_new = copy.names.insert(name.into(), found).is_none();
@@ -586,10 +601,9 @@ impl State {
     }
 
     fn learn_new_dir(&mut self, since: u64, leased: &Leased, dir: NodeId) {
+        let of = [Of::Inode(dir), Of::Attr(dir)];
         if let Leased::AllBut { snapshot_dir: Some(hidden), .. } = leased
-            && leased.has(dir)
-            && self.is_quiet(since, &[Of::Inode(dir), Of::Attr(dir)])
-            && let Some(copy) = self.copy_of(dir)
+            && let Some(copy) = self.keeper(since, leased, dir, &of)
         {
             (copy.listed, copy.snapshot_dir) = (Listed::All, Some(hidden.clone()));
         }
@@ -603,11 +617,10 @@ impl State {
         entries: &[Entry],
     ) {
         let of = [Of::Inode(dir), Of::Attr(dir)];
-        let is_kept = leased.has(dir) && !entries.iter().any(|entry| entry.node.is_view());
-        if !is_kept || !self.is_quiet(since, &of) {
+        if entries.iter().any(|entry| entry.node.is_view()) {
             return;
         }
-        let Some(copy) = self.copy_of(dir) else { return };
+        let Some(copy) = self.keeper(since, leased, dir, &of) else { return };
         let follows = match &copy.listed {
             Listed::All if copy.changed.is_empty() => return,
             Listed::All => after.is_empty(),
@@ -704,25 +717,6 @@ impl Asked {
                 (keeps && !is_kept).then_some(node)
             }
             _ => None,
-        }
-    }
-}
-
-impl State {
-    fn learn_xattr(
-        &mut self,
-        since: u64,
-        leased: &Leased,
-        (node, which): (NodeId, usize),
-        value: Result<Box<[u8]>>,
-    ) {
-        let of = [Of::Inode(node), Of::Attr(node)];
-        if leased.has(node)
-            && self.is_quiet(since, &of)
-            && let Some(copy) = self.copy_of(node)
-        {
-            copy.xattrs.retain(|(n, _)| *n != which);
-            copy.xattrs.push((which, value));
         }
     }
 }

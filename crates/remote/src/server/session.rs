@@ -1,7 +1,6 @@
 //! What the server holds of one client: its slots with answers, and its references.
 
 use super::admit::{self, Grant};
-
 use super::figures::Counts;
 use super::line::Line;
 use crate::keys::PublicKey;
