@@ -31,6 +31,8 @@ impl Principal {
             gids: self.groups,
             door,
             client: 0,
+            call: None,
+            again: None,
             pid: 0,
             flow: Flow { uid: self.uid, job: 0 },
             class: Class::Batch,

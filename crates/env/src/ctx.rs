@@ -223,6 +223,29 @@ impl fmt::Debug for Groups {
     }
 }
 
+/// A change as its client was told of it, so that it can be done again after a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The change's number. Numbers go up in the order in which changes take effect, also from one
+    /// process to the next.
+    pub lsn: u64,
+    /// When it was made, nanoseconds since 1970.
+    pub at: u64,
+    /// The inode that it made or removed, where it did.
+    pub node: u64,
+    /// Where it appended, bytes; how many links it left.
+    pub number: u64,
+}
+
+/// A call of a client, by which it is known when it comes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallNumber {
+    /// The slot, of those of its session.
+    pub slot: u16,
+    /// Which call in the slot.
+    pub number: u32,
+}
+
 /// Immutable request context.
 #[derive(Clone, Copy, Debug)]
 pub struct Ctx {
@@ -237,6 +260,11 @@ pub struct Ctx {
     pub door: Door,
     /// The session of the client on another machine that asks, and may keep what it is told; 0: none.
     pub client: u64,
+    /// The number of the call of that client: what comes of it is stored with the change.
+    pub call: Option<CallNumber>,
+    /// The change was made before, and is done again after a crash: with the same number, inode and time,
+    /// whatever quotas say.
+    pub again: Option<Told>,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -260,6 +288,8 @@ impl Ctx {
             gids: Groups::default(),
             door: Door::Mount,
             client: 0,
+            call: None,
+            again: None,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -289,6 +319,8 @@ impl Ctx {
             gids: Groups::default(),
             door: Door::Mount,
             client: 0,
+            call: None,
+            again: None,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,

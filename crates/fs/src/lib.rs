@@ -10,6 +10,7 @@
 //! * [`leases`]: what clients on other machines may keep copies of.
 //! * [`locks`]: locks that programs take on files.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
+//! * [`sessions`]: what an engine keeps of sessions of clients, so that they survive its process.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
 //! [`Engine`] and its gate are always in one.
@@ -29,6 +30,7 @@ mod node;
 mod op;
 mod reply;
 pub mod rights;
+pub mod sessions;
 pub mod uploads;
 
 pub use args::{Allocate, Make, Precondition, RenameMode, Seek, XattrMode};

@@ -551,6 +551,8 @@ fn ctx(head: &abi::InHeader) -> Ctx {
         gids: Groups::default(),
         door: leeward_env::Door::Mount,
         client: 0,
+        call: None,
+        again: None,
         pid: head.pid,
         flow: Flow { uid: head.uid, job: 0 },
         class: Class::Interactive,

@@ -7,6 +7,7 @@ use crate::host_commands::HostCommands;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
 use leeward_fs::accounts::HostRecord;
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
@@ -55,6 +56,7 @@ impl Bound {
     /// What the system says, or the cell of its key.
     pub fn serve(self, env: &Env, cell: &Arc<Cell>, gate: &Gate) -> Result<Option<Arc<Machines>>, Fail> {
         if self.0.is_empty() {
+            forget_sessions(cell)?;
             return Ok(None);
         }
         cell.prepare_identity()?;
@@ -63,9 +65,22 @@ impl Bound {
         let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
         let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
         let hosts = Arc::new(CellHosts { cell: cell.clone(), commands: HostCommands::new(env, cell) });
-        let server = Server::start(env, (gate, cell.leases()), &keys, hosts.clone(), self.0);
-        server.map(|server| Some(Arc::new(Machines { server, hosts }))).map_err(|e| refused(&text(&e)))
+        let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
+        let server =
+            Server::start(env, parts, &keys, hosts.clone(), self.0).map_err(|e| refused(&text(&e)))?;
+        server.wait_recovered();
+        Ok(Some(Arc::new(Machines { server, hosts })))
     }
+}
+
+/// Nobody serves the cell: clients of a process before cannot come back, and others need not wait.
+fn forget_sessions(cell: &Cell) -> Result<(), Fail> {
+    let failed = |e: leeward_fs::Error| Fail::new(format!("sessions of other machines cannot be ended: {e}"));
+    for session in cell.sessions() {
+        cell.end_session(session.number).map_err(failed)?;
+    }
+    cell.keep_all_inodes(false);
+    cell.commit().map_err(failed)
 }
 
 impl Machines {

@@ -291,10 +291,11 @@ impl ServedCell {
         let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
+            // before anything else runs: clients of a process before do their changes again
+            let machines = listening.serve(env, &cell, &gate)?;
             // only now, so that programs do not write below the mount point meanwhile
             let stale = detach_stale(env, &dir, options, at.as_deref());
             let mount = at.map(|at| mount_again(env, &gate, (&dir, options), at, &stale)).transpose()?;
-            let machines = listening.serve(env, &cell, &gate)?;
             let inside =
                 Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
             let doors = bound.open(&inside)?;

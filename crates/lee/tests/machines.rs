@@ -3,6 +3,8 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod common;
+#[path = "machines/crashes.rs"]
+mod crashes;
 #[path = "machines/locks.rs"]
 mod locks;
 

@@ -14,14 +14,14 @@
 //! whether it has done that already, and sends the answer that it gave then. Using a slot again says
 //! that the answer before was received.
 
-use leeward_env::Class;
+use leeward_env::{Class, Told};
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
 use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -94,6 +94,14 @@ pub enum Call<'a> {
     Lock(Caller, LockCall),
     /// A command that a program of the client's machine gives.
     Command(Caller, Command<'a>),
+    /// The client has references to these inodes since a process of the server before. `last`: it has named
+    /// all.
+    Refer {
+        /// The inodes.
+        nodes: Vec<NodeId>,
+        /// Whether no more come.
+        last: bool,
+    },
 }
 
 /// A command, which is asked for and answered in text. The answer may be longer than a message.
@@ -125,6 +133,11 @@ pub enum ToServer<'a> {
     Bye,
     /// What the recall of this number asked for is not used any more.
     Recalled(u64),
+    /// A change that the client was told of and that a crash of the server may have taken, to be done
+    /// again. In the order of their numbers. Answered by [`ToClient::Again`].
+    Again(Caller, Told, Op<'a>),
+    /// No more of these come.
+    CaughtUp,
 }
 
 /// Why somebody is not let in.
@@ -151,8 +164,8 @@ pub enum ToClient {
         version: u16,
         /// The session.
         session: SessionId,
-        /// Whether it is the one that the client named.
-        resumed: bool,
+        /// Whether the server knows it.
+        standing: Standing,
         /// The process that serves: another number after each start.
         instance: u64,
         /// The name of the host that the client's key belongs to.
@@ -162,8 +175,9 @@ pub enum ToClient {
     },
     /// The client is not let in, or no longer; why, for a person.
     Refused(Refusal, String),
-    /// The answer to the call in a slot, and what of it the client may keep.
-    Answer(Slot, Result<Reply>, Leased),
+    /// The answer to the call in a slot, what of it the client may keep, and what it must keep until it is
+    /// durable.
+    Answer(Slot, Result<Reply>, Leased, Option<Told>),
     /// The answer to a ping.
     Pong {
         /// Its number.
@@ -183,6 +197,17 @@ pub enum ToClient {
         /// The inodes.
         nodes: Vec<NodeId>,
     },
+    /// Calls are taken from now on. Follows the welcome, after a crash when all clients have caught up.
+    Ready,
+    /// Whether a change is there that was to be done again.
+    Again {
+        /// Its number.
+        lsn: u64,
+        /// If not, why.
+        result: Result<()>,
+    },
+    /// All changes with numbers up to this one are durable.
+    Durable(u64),
     /// How a request for a lock went that was in line.
     Granted {
         /// The client's number for it.
@@ -190,6 +215,18 @@ pub enum ToClient {
         /// How.
         result: Result<()>,
     },
+}
+
+/// What a server knows of the session that a client names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing: another one begins.
+    New,
+    /// All: it goes on.
+    Resumed,
+    /// That there is one, from a process before: the client is to ask again for what it was told of and does
+    /// not know to be durable.
+    Known,
 }
 
 /// Of which inodes an answer tells what the client may keep.
@@ -216,6 +253,10 @@ impl Leased {
 
 wire_kinds! {
     Refusal { 1 => Version, 2 => UnknownHost, 3 => Busy, 4 => Malformed, 5 => Ended }
+}
+
+wire_kinds! {
+    Standing { 1 => New, 2 => Resumed, 3 => Known }
 }
 
 wire_structures! {
@@ -300,6 +341,19 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 caller.put(out);
                 command.put(out);
             }
+            ToServer::Call(slot, Call::Refer { nodes, last }) => {
+                out.push(9);
+                slot.put(out);
+                nodes.put(out);
+                last.put(out);
+            }
+            ToServer::Again(caller, told, op) => {
+                out.push(10);
+                told.put(out);
+                caller.put(out);
+                op.put(out);
+            }
+            ToServer::CaughtUp => out.push(11),
             ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
@@ -332,6 +386,15 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 let slot = Slot::take(from)?;
                 Ok(ToServer::Call(slot, Call::Command(Wire::take(from)?, Wire::take(from)?)))
             }
+            9 => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Call(slot, Call::Refer { nodes: Wire::take(from)?, last: Wire::take(from)? }))
+            }
+            10 => {
+                let told = Wire::take(from)?;
+                Ok(ToServer::Again(Wire::take(from)?, told, Wire::take(from)?))
+            }
+            11 => Ok(ToServer::CaughtUp),
             _ => Err(Malformed::Unknown),
         }
     }
@@ -340,11 +403,11 @@ impl<'a> Wire<'a> for ToServer<'a> {
 impl Wire<'_> for ToClient {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            ToClient::Welcome { version, session, resumed, instance, host, wants_groups } => {
+            ToClient::Welcome { version, session, standing, instance, host, wants_groups } => {
                 out.push(1);
                 version.put(out);
                 session.put(out);
-                resumed.put(out);
+                standing.put(out);
                 instance.put(out);
                 host.put(out);
                 wants_groups.put(out);
@@ -354,7 +417,17 @@ impl Wire<'_> for ToClient {
                 why.put(out);
                 text.put(out);
             }
-            ToClient::Answer(slot, result, leased) => put_answer(*slot, result, leased, out),
+            ToClient::Answer(slot, result, leased, told) => put_answer(*slot, result, (leased, told), out),
+            ToClient::Ready => out.push(9),
+            ToClient::Again { lsn, result } => {
+                out.push(10);
+                lsn.put(out);
+                result.as_ref().err().cloned().put(out);
+            }
+            ToClient::Durable(lsn) => {
+                out.push(11);
+                lsn.put(out);
+            }
             ToClient::Pong { number, taken } => {
                 out.push(5);
                 number.put(out);
@@ -382,7 +455,7 @@ impl Wire<'_> for ToClient {
             1 => Ok(ToClient::Welcome {
                 version: Wire::take(from)?,
                 session: Wire::take(from)?,
-                resumed: Wire::take(from)?,
+                standing: Wire::take(from)?,
                 instance: Wire::take(from)?,
                 host: Wire::take(from)?,
                 wants_groups: Wire::take(from)?,
@@ -390,8 +463,9 @@ impl Wire<'_> for ToClient {
             2 => Ok(ToClient::Refused(Wire::take(from)?, Wire::take(from)?)),
             kind @ (3 | 4) => {
                 let (slot, leased) = (Wire::take(from)?, Leased::take(from)?);
+                let told = Wire::take(from)?;
                 let result = if kind == 3 { Ok(Reply::take(from)?) } else { Err(Error::take(from)?) };
-                Ok(ToClient::Answer(slot, result, leased))
+                Ok(ToClient::Answer(slot, result, leased, told))
             }
             5 => Ok(ToClient::Pong { number: Wire::take(from)?, taken: Wire::take(from)? }),
             6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
@@ -400,6 +474,12 @@ impl Wire<'_> for ToClient {
                 let (ticket, failure): (u64, Option<Error>) = Wire::take(from)?;
                 Ok(ToClient::Granted { ticket, result: failure.map_or(Ok(()), Err) })
             }
+            9 => Ok(ToClient::Ready),
+            10 => {
+                let (lsn, failure): (u64, Option<Error>) = Wire::take(from)?;
+                Ok(ToClient::Again { lsn, result: failure.map_or(Ok(()), Err) })
+            }
+            11 => Wire::take(from).map(ToClient::Durable),
             _ => Err(Malformed::Unknown),
         }
     }
@@ -426,14 +506,31 @@ impl Wire<'_> for Leased {
     }
 }
 
-fn put_answer(slot: Slot, result: &Result<Reply>, leased: &Leased, out: &mut Vec<u8>) {
+fn put_answer(
+    slot: Slot,
+    result: &Result<Reply>,
+    (leased, told): (&Leased, &Option<Told>),
+    out: &mut Vec<u8>,
+) {
     out.push(if result.is_ok() { 3 } else { 4 });
     slot.put(out);
     leased.put(out);
+    told.put(out);
     match result {
         Ok(reply) => reply.put(out),
         Err(e) => e.put(out),
     }
+}
+
+/// The frame of [`ToServer::Again`] with a caller and an operation that are encoded already.
+pub fn again_frame(told: &Told, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; 4];
+    out.push(10);
+    told.put(&mut out);
+    out.extend_from_slice(body);
+    let len = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&len.to_le_bytes());
+    out
 }
 
 /// The frame of a message.

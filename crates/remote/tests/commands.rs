@@ -90,7 +90,7 @@ fn call(raw: &mut Raw, number: &mut u32, command: Command<'_>) -> Result<Reply, 
     *number += 1;
     raw.say(&ToServer::Call(raw::slot(0, *number), Call::Command(raw::root(), command)));
     match raw.hear() {
-        Ok(ToClient::Answer(_, result, _)) => result,
+        Ok(ToClient::Answer(_, result, ..)) => result,
         other => panic!("{other:?}"),
     }
 }

@@ -333,7 +333,7 @@ fn restricted_hosts_lock_only_what_they_may_open() {
 fn say(raw: &mut Raw, place: u16, number: u32, call: LockCall) -> Result<Reply> {
     raw.say(&ToServer::Call(slot(place, number), Call::Lock(root(), call)));
     match raw.hear() {
-        Ok(ToClient::Answer(_, result, _)) => result,
+        Ok(ToClient::Answer(_, result, ..)) => result,
         other => panic!("{other:?}"),
     }
 }

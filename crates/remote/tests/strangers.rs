@@ -137,14 +137,14 @@ fn only_raw_keys_that_are_proved_are_let_in() {
 #[test]
 fn versions_must_have_one_in_common() {
     let (rig, good) = rig();
-    for (oldest, newest) in [(0, 0), (0, 1), (3, 9), (9, 3), (2, 0), (u16::MAX, u16::MAX)] {
+    for (oldest, newest) in [(0, 0), (0, 1), (4, 9), (9, 4), (3, 0), (u16::MAX, u16::MAX)] {
         let mut raw = Raw::connect(&rig, tls(BAD));
         raw.say(&ToServer::Hello(Hello { oldest, newest, ..HELLO }));
         raw.is_refused(Refusal::Version);
     }
     let mut raw = Raw::connect(&rig, tls(BAD));
     raw.say(&ToServer::Hello(Hello { oldest: 0, newest: u16::MAX, ..HELLO }));
-    assert!(matches!(raw.hear(), Ok(ToClient::Welcome { version: 2, .. })));
+    assert!(matches!(raw.hear(), Ok(ToClient::Welcome { version: 3, .. })));
     raw.say(&ToServer::Bye);
     goes_on(&rig, &good);
     rig.settles(1, 1);
@@ -291,7 +291,7 @@ fn a_list_that_is_asked_for_again_gives_its_references_once() {
         listed.iter().filter(|entry| entry.attr.is_some()).map(|entry| (entry.node, 1)).collect::<Vec<_>>();
     assert_eq!(held(), Some(told.len() as u64));
     raw.say(&ToServer::Call(slot(1, 1), Call::Forget(told)));
-    assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done), _))));
+    assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done), ..))));
     assert_eq!(held(), Some(0));
     raw.say(&ToServer::Bye);
     rig.settles(1, 1);
@@ -493,7 +493,7 @@ fn references_that_a_host_does_not_have_are_nobodys() {
     let (mut raw, _) = Raw::welcomed(&rig, BAD, None);
     let forget = |raw: &mut Raw, number: u32, all: Vec<(NodeId, u64)>| {
         raw.say(&ToServer::Call(slot(1, number), Call::Forget(all)));
-        assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done), _))));
+        assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done), ..))));
     };
     forget(&mut raw, 1, vec![(node, u64::MAX), (node, 1), (ROOT, u64::MAX), (NodeId(u64::MAX), 1)]);
     assert!(raw.call(slot(0, 1), root(), Op::Lookup { dir: ROOT, name: b"file" }).is_ok());

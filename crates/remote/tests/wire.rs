@@ -2,7 +2,7 @@
 //! never changes: a new kind gets a new line, and the test says so when it has none.
 #![allow(missing_docs)]
 
-use leeward_env::Class;
+use leeward_env::{Class, Told};
 use leeward_fs::codec::{Malformed, Wire};
 use leeward_fs::locks::{
     FileLock, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest, OwnedLock,
@@ -13,7 +13,8 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, ToClient, ToServer, frame, message,
+    Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient, ToServer, frame,
+    message,
 };
 use std::fmt::Debug;
 
@@ -78,6 +79,10 @@ fn caller() -> Caller {
     Caller { uid: 1000, gid: 100, gids: vec![7, 8], class: Class::Batch, refs: true }
 }
 
+/// The bytes of [`TOLD`].
+const TOLD_HEX: &str = "0100000000000000 0200000000000000 0300000000000000 0400000000000000";
+const TOLD: Told = Told { lsn: 1, at: 2, node: 3, number: 4 };
+
 /// The bytes of [`caller`].
 const CALLER_HEX: &str = "e8030000 64000000 02000000 07000000 08000000 01 01";
 
@@ -109,6 +114,15 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(SLOT, Call::Lock(caller(), LockCall::Cancel { ticket: 9 })),
             format!("07 0201 06050403 {CALLER_HEX} 03 0900000000000000"),
         ),
+        (
+            ToServer::Call(SLOT, Call::Refer { nodes: vec![B], last: true }),
+            "09 0201 06050403 01000000 1100000000000000 01".into(),
+        ),
+        (
+            ToServer::Again(caller(), TOLD, Op::GetAttr { node: A }),
+            format!("0a {TOLD_HEX} {CALLER_HEX} 01 0807060504030201"),
+        ),
+        (ToServer::CaughtUp, "0b".into()),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -119,12 +133,15 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Bye => 5,
             ToServer::Recalled(_) => 6,
             ToServer::Call(_, Call::Lock(..)) => 7,
-            ToServer::Call(_, Call::Command(..)) => 8, // a new kind comes here, above, and below
+            ToServer::Call(_, Call::Command(..)) => 8,
+            ToServer::Call(_, Call::Refer { .. }) => 9,
+            ToServer::Again(..) => 10,
+            ToServer::CaughtUp => 11, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..9);
+    only_kinds::<ToServer<'_>>(1..12);
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -136,45 +153,53 @@ fn messages_of_a_server_have_these_bytes() {
     let welcome = ToClient::Welcome {
         version: 1,
         session: SessionId { number: 9, secret: [0xab; 16] },
-        resumed: true,
+        standing: Standing::Known,
         instance: 0x0304,
         host: "node7".into(),
         wants_groups: false,
     };
     let welcome_hex =
-        format!("01 0100 0900000000000000 {} 01 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
+        format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
     let all_but = Leased::AllBut { others: vec![B], snapshot_dir: Some((*b".snap").into()) };
     let all = [
         (welcome, &welcome_hex[..]),
         (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
-        (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing), "03 0201 06050403 00 00"),
+        (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing, None), "03 0201 06050403 00 00 00"),
         (
-            ToClient::Answer(SLOT, Ok(Reply::Done), all_but),
-            "03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 00",
+            ToClient::Answer(SLOT, Ok(Reply::Done), all_but, Some(TOLD)),
+            &format!("03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01 {TOLD_HEX} 00")
+                [..],
         ),
-        (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing), "04 0201 06050403 00 02"),
+        (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing, None), "04 0201 06050403 00 00 02"),
         (ToClient::Pong { number: 0x0102, taken: None }, "05 0201000000000000 00"),
         (ToClient::Pong { number: 0x0102, taken: Some(3) }, "05 0201000000000000 01 03000000"),
         (ToClient::Closing { durable: true }, "06 01"),
         (ToClient::Recall { number: 2, nodes: vec![B] }, "07 0200000000000000 01000000 1100000000000000"),
         (ToClient::Granted { ticket: 9, result: Ok(()) }, "08 0900000000000000 00"),
         (ToClient::Granted { ticket: 9, result: Err(Error::NotFound) }, "08 0900000000000000 01 02"),
+        (ToClient::Ready, "09"),
+        (ToClient::Again { lsn: 9, result: Ok(()) }, "0a 0900000000000000 00"),
+        (ToClient::Again { lsn: 9, result: Err(Error::NotFound) }, "0a 0900000000000000 01 02"),
+        (ToClient::Durable(9), "0b 0900000000000000"),
     ];
     for (message, hex) in &all {
         let kind = match message {
             ToClient::Welcome { .. } => 1,
             ToClient::Refused(..) => 2,
-            ToClient::Answer(_, Ok(_), _) => 3,
-            ToClient::Answer(_, Err(_), _) => 4,
+            ToClient::Answer(_, Ok(_), ..) => 3,
+            ToClient::Answer(_, Err(_), ..) => 4,
             ToClient::Pong { .. } => 5,
             ToClient::Closing { .. } => 6,
             ToClient::Recall { .. } => 7,
-            ToClient::Granted { .. } => 8, // a new kind comes here, above, and below
+            ToClient::Granted { .. } => 8,
+            ToClient::Ready => 9,
+            ToClient::Again { .. } => 10,
+            ToClient::Durable(_) => 11, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToClient>(1..9);
+    only_kinds::<ToClient>(1..12);
     pin_all(&[
         (Refusal::Version, "01"),
         (Refusal::UnknownHost, "02"),
@@ -183,6 +208,8 @@ fn messages_of_a_server_have_these_bytes() {
         (Refusal::Ended, "05"),
     ]);
     only_kinds::<Refusal>(1..6);
+    pin_all(&[(Standing::New, "01"), (Standing::Resumed, "02"), (Standing::Known, "03")]);
+    only_kinds::<Standing>(1..4);
 }
 
 const OWNER: LockOwner = LockOwner { kind: LockKind::Posix, number: 5 };

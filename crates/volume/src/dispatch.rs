@@ -5,6 +5,7 @@ use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, Door};
 use leeward_fs::leases;
+use leeward_fs::sessions::{self, Again};
 use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use std::sync::atomic::Ordering;
 
@@ -14,14 +15,36 @@ impl Shard {
     pub(crate) fn call(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {
         if self.leases.are_used() {
             leases::take_granted();
+            sessions::take_told();
+        }
+        let is_lasting = ctx.client > 0 && op.again() == Again::Never;
+        if is_lasting {
+            Self::may_wait(ctx)?;
         }
         let reply = self.perform(ctx, op)?;
+        if is_lasting {
+            self.make_lasting(ctx, op)?;
+        }
         // the kernel does not know that flags, which the mount sets, change the time of change
         let sets_flags = matches!(op, Op::SetAttr { set, .. } if set.flags.is_some());
         if ctx.door != Door::Mount && op.changes() || sets_flags {
             self.invalidate_changed(ctx, op);
         }
         Ok(reply)
+    }
+
+    /// What a client could not ask for again after a crash is durable before it is answered.
+    fn make_lasting(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
+        match op.node().filter(|_| !op.is_on_view()) {
+            Some(node) => {
+                self.stage(ctx, node)?;
+                self.commit_now(ctx)?;
+            }
+            // a snapshot is there when the content is that it shows
+            None => drop(self.sync_all(ctx)?),
+        }
+        sessions::take_told();
+        Ok(())
     }
 
     fn perform(&self, ctx: &Ctx, op: &Op<'_>) -> Result<Reply> {

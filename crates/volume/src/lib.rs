@@ -34,6 +34,7 @@ mod ops;
 mod paths;
 mod pools;
 pub mod remote;
+mod sessions;
 mod shard;
 mod snapshots;
 mod space;

@@ -10,6 +10,7 @@ use crate::commit::committer::Committer;
 use crate::format::keys::{self, Key};
 use crate::invalidations::Invalidations;
 use crate::pools::{Pool, Pools};
+use crate::sessions::Horizon;
 use crate::state::scrubs::Scrubbing;
 use crate::state::{RecordCache, State};
 use crate::tx::{Fail, Tx, TxResult};
@@ -100,6 +101,8 @@ pub struct Shard {
     /// Whether the engine holds its space reserve, for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
+    /// Which changes of those clients are durable.
+    pub(crate) horizon: Mutex<Horizon>,
     /// What clients on other machines keep copies of.
     pub leases: Leases,
     /// Invalidations after changes by doors.
@@ -146,6 +149,7 @@ impl Shard {
             cautious: AtomicBool::new(removing),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
+            horizon: Mutex::default(),
             leases,
             invalidations: Invalidations::default(),
             turns: Mutex::default(),
@@ -179,8 +183,7 @@ impl Shard {
 
     /// The time of an operation.
     pub fn now(&self) -> Time {
-        let ns = self.env.wall();
-        Time { secs: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
+        time_of(self.env.wall())
     }
 
     /// Runs `f` until all records it needs are in memory, and makes its changes part of the running
@@ -201,7 +204,7 @@ impl Shard {
         ctx: &Ctx,
         f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
     ) -> Result<std::result::Result<T, NodeId>> {
-        let now = self.now();
+        let now = ctx.again.map_or_else(|| self.now(), |told| time_of(told.at));
         let leases = self.leases.are_used();
         let mut recalling = Vec::new();
         loop {
@@ -219,6 +222,11 @@ impl Shard {
                 } else if conflicts {
                     drop(st);
                     recalling.push(self.recall(ctx, &changed)?);
+                    continue;
+                }
+                if ctx.client > 0 && ctx.again.is_none() && result.is_ok() && tx.builds_on_others() {
+                    drop(st);
+                    self.commit_first(ctx)?;
                     continue;
                 }
                 if !tx.leased().is_empty() {
@@ -266,6 +274,14 @@ impl Shard {
         let ((), waited) = self.timed(|| recalling.wait());
         waits::note(Cause::Leases, None, waited);
         Ok(recalling)
+    }
+
+    /// Makes all changes so far durable, before something builds on them.
+    fn commit_first(&self, ctx: &Ctx) -> Result<()> {
+        Self::may_wait(ctx)?;
+        self.commit_now(ctx)?;
+        self.publish_all();
+        Ok(())
     }
 
     /// For a change that will hold something others wait for: no other client has leases on this inode
@@ -496,6 +512,11 @@ impl Shard {
         }
         first
     }
+}
+
+/// The time so many nanoseconds after the beginning of 1970.
+fn time_of(nanos: u64) -> Time {
+    Time { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
 }
 
 /// Bytes of a pool that users cannot have: in pool 0 the reserve for metadata and removal,

@@ -13,10 +13,13 @@
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
 use crate::format::keys::{self, EpochPair, Key};
+use crate::format::stored::Stored;
+use crate::state::overlay::Slot;
 use crate::state::snapshots::Tally;
 use crate::state::{Effect, RecordCache, State};
 use leeward_data::Addr;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Told};
+use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{InlineData, Kv, Value};
 use rustc_hash::FxHashMap;
@@ -108,6 +111,14 @@ pub struct Tx<'a> {
     leased: Vec<NodeId>,
     /// Whether nobody can see what changes.
     quiet: bool,
+    /// Its number, if it succeeds.
+    lsn: u64,
+    /// What comes of it that its client must be told again, see [`Tx::comes_to`].
+    comes_to: Option<(NodeId, u64)>,
+    /// It is a step of an operation, and not the last.
+    goes_on: bool,
+    /// Records that other clients must not have changed since the last commit.
+    builds_on: Vec<Key>,
     effects: Vec<Effect>,
     inline_data: Vec<InlineData>,
     /// The epoch of the changes, if it is not the volume's, see [`Tx::set_as_of`].
@@ -130,12 +141,17 @@ pub struct Tx<'a> {
 impl<'a> Tx<'a> {
     /// A new attempt.
     pub fn new(st: &'a mut State, cache: &'a RecordCache, kv: &'a dyn Kv, ctx: &'a Ctx, now: Time) -> Tx<'a> {
+        let lsn = ctx.again.map_or_else(|| st.next_lsn(), |told| told.lsn);
         Tx {
             st,
             cache,
             kv,
             ctx,
             now,
+            lsn,
+            comes_to: None,
+            goes_on: false,
+            builds_on: Vec::new(),
             writes: Writes::default(),
             edits: FxHashMap::default(),
             deltas: Vec::new(),
@@ -302,6 +318,54 @@ impl<'a> Tx<'a> {
         self.quiet = true;
     }
 
+    /// Whether [`Tx::quietly`] was said.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// The number of this operation among all changes.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// The operation was done before: of what it changes only content may be missing.
+    pub(crate) fn restores_content(&self) -> bool {
+        self.ctx.again.is_some_and(|told| told.lsn <= self.st.sessions.committed())
+    }
+
+    /// The operation must not be done twice: what comes of it is stored with it, if it is a call of
+    /// a client. `node`: the inode that was made or removed. `number`: see [`Told::number`].
+    pub(crate) fn comes_to(&mut self, node: NodeId, number: u64) {
+        self.comes_to = Some((node, number));
+    }
+
+    /// The operation has more steps.
+    pub(crate) fn goes_on(&mut self) {
+        self.goes_on = true;
+    }
+
+    /// For a client the operation builds on this record: what others changed in it is durable first.
+    pub(crate) fn builds_on(&mut self, key: Key) {
+        self.builds_on.push(key);
+    }
+
+    /// Whether the operation builds on what another client has changed and what is not durable: a
+    /// crash could take that, and with it this. Content and attributes are not meant.
+    pub(crate) fn builds_on_others(&self) -> bool {
+        let is_others = |key: &Key, is_needed: &dyn Fn(&Slot) -> bool| {
+            let slots = self.st.overlays().filter_map(|overlay| overlay.get(key));
+            slots.into_iter().any(|slot| slot.by != self.ctx.client && is_needed(slot))
+        };
+        self.builds_on.iter().any(|key| is_others(key, &|_| true))
+            || self.writes.list.iter().filter(|(_, _, is_new)| !is_new).any(|(key, value, _)| {
+                match keys::parse(key).map(|parsed| parsed.tag) {
+                    Some(keys::tag::DENTRY) => is_others(key, &|_| true),
+                    Some(keys::tag::INODE) => is_others(key, &|slot| value.is_none() || slot.is_fresh()),
+                    _ => false,
+                }
+            })
+    }
+
     /// The inodes that change for those who have copies of them.
     pub(crate) fn visibly_changed(&self) -> Vec<NodeId> {
         if self.quiet { Vec::new() } else { self.changed_inodes() }
@@ -385,14 +449,35 @@ impl<'a> Tx<'a> {
             changed_before,
             as_of,
             mut dead,
+            now,
+            lsn,
+            quiet,
+            comes_to,
+            goes_on,
             ..
         } = self;
         debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
+        let changes = !writes.list.is_empty() || !effects.is_empty();
+        if changes && ctx.again.is_none() {
+            st.lsn = lsn;
+        }
+        if changes && !quiet && (ctx.client > 0 || ctx.again.is_some()) {
+            let (node, number) = comes_to.unwrap_or((NodeId(0), 0));
+            let told = Told { lsn, at: nanos(now), node: node.0, number };
+            st.sessions.told(lsn);
+            if let (Some(call), true, false) = (ctx.call, comes_to.is_some(), goes_on)
+                && st.sessions.has(ctx.client)
+            {
+                let outcome = Outcome { call: call.number, told };
+                st.enter(keys::outcome(ctx.client, call.slot), Some(outcome.encode()), false, cache);
+            }
+            sessions::tell(told);
+        }
         if !writes.list.is_empty() {
             *st.running.by_flow.entry(ctx.flow).or_default() += writes.list.len();
         }
         for (key, value, new) in writes.list {
-            st.enter(key, value, new, cache);
+            st.enter_by(key, value, new, (ctx.client, cache));
         }
         if folded {
             st.unfolded.clear();
@@ -417,4 +502,9 @@ impl<'a> Tx<'a> {
         }
         dead
     }
+}
+
+/// Nanoseconds since 1970; of a time before, 0.
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.secs).unwrap_or(0) * 1_000_000_000 + u64::from(time.nanos)
 }

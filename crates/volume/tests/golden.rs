@@ -1,10 +1,12 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
+use leeward_env::Told;
 use leeward_fs::accounts::{
     HostRecord, Identity, Invitation, KeyRecord, Numbers, Secret, SigningRecord, Trust, UidRange, UserRecord,
 };
 use leeward_fs::flows::{FlowRecord, UserOrGroup};
+use leeward_fs::sessions::{Outcome, SessionRecord};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use leeward_fs::{InodeFlags, Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
@@ -45,6 +47,7 @@ fn file() -> Inode {
         xattrs: 6,
         pool: 0,
         flags: InodeFlags::default(),
+        content_lsn: 0,
         birth: 8,
         body: Body::File { inline, spilled: false, windows: true },
     }
@@ -116,6 +119,52 @@ fn an_inode_with_flags_is_as_it_was() {
         assert!(Inode::decode(&[&bytes[..2], &[bytes[2] & !0x40], &bytes[3..]].concat()).is_err());
     }
     assert_eq!(Inode::flags_encoded(&file().encode()), Ok(InodeFlags::default()));
+}
+
+#[test]
+fn an_inode_with_the_number_of_a_change_is_as_it_was() {
+    let numbered = Inode { content_lsn: 0x0102, ..file() };
+    let plain = hex(&file().encode());
+    let golden = format!("05018600{}0000000000000102{}", &plain[8..208], &plain[208..]);
+    assert_eq!(hex(&numbered.encode()), golden);
+    let flags = InodeFlags::IMMUTABLE;
+    let all = Inode { pool: 7, name: Some((*b"ab").into()), flags, ..numbered.clone() };
+    let golden = format!("0501f602{}070000001000000000000001026162{}", &plain[8..208], &plain[208..]);
+    assert_eq!(hex(&all.encode()), golden);
+    for inode in [numbered, all] {
+        let bytes = inode.encode();
+        assert_eq!(Inode::decode(&bytes), Ok(inode));
+        // the version and the mark belong together
+        assert!(Inode::decode(&[&[4], &bytes[1..]].concat()).is_err());
+        assert!(Inode::decode(&[&bytes[..2], &[bytes[2] & !0x80], &bytes[3..]].concat()).is_err());
+    }
+}
+
+#[test]
+fn sessions_are_as_they_were() {
+    assert_eq!(hex(&keys::told()), "ffffff00000000000000000300");
+    assert_eq!(hex(&keys::session(0x0102)), "ffffff16000000000000010200");
+    assert_eq!(hex(&keys::outcome(0x0102, 3)), "ffffff170000000000000102000003");
+    assert_eq!(keys::parse_outcome(&keys::outcome(0x0102, 3)), Some(3));
+    let (secret, key) = ([0xab; 16], [0xcd; 32]);
+    for (away, flags) in [(false, "00"), (true, "01")] {
+        let record = SessionRecord { number: 0x0102, secret, key, away };
+        let bytes = record.encode();
+        assert_eq!(hex(&bytes), format!("01{flags}0000000000000102{}{}", "ab".repeat(16), "cd".repeat(32)));
+        assert_eq!(SessionRecord::decode(&bytes), Ok(record));
+        for wrong in [&[2, bytes[1]][..], &[1, 2]] {
+            assert!(SessionRecord::decode(&[wrong, &bytes[2..]].concat()).is_err());
+        }
+        (0..bytes.len()).for_each(|cut| assert!(SessionRecord::decode(&bytes[..cut]).is_err()));
+        assert!(SessionRecord::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+    let outcome = Outcome { call: 5, told: Told { lsn: 6, at: 7, node: 8, number: 9 } };
+    let bytes = outcome.encode();
+    let golden = "01000000050000000000000006000000000000000700000000000000080000000000000009";
+    assert_eq!(hex(&bytes), golden);
+    assert_eq!(Outcome::decode(&bytes), Ok(outcome));
+    (0..bytes.len()).for_each(|cut| assert!(Outcome::decode(&bytes[..cut]).is_err()));
+    assert!(Outcome::decode(&[&bytes[..], &[0]].concat()).is_err());
 }
 
 #[test]

@@ -23,11 +23,11 @@ use std::time::Duration;
 
 /// A cell and what it stands on.
 pub struct SimCell {
-    env: Env,
-    disk: SimDisk,
+    pub env: Env,
+    pub disk: SimDisk,
     /// Objects of the first pool.
     store: Arc<FaultyStore>,
-    cell: Arc<Cell>,
+    pub cell: Arc<Cell>,
 }
 
 /// A small journal of small files: its files come and go within some dozens of steps.

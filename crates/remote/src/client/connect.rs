@@ -3,11 +3,11 @@
 use super::slots::Outstanding;
 use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
-    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, ToClient, ToServer, VERSION, frame, message,
+    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Standing, ToClient, ToServer, VERSION, frame, message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
-use leeward_env::Nanos;
-use leeward_fs::{Error, NodeId, Reply};
+use leeward_env::{Ctx, Nanos};
+use leeward_fs::{Error, NodeId, Op, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustls::pki_types::ServerName;
@@ -29,12 +29,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a pause is when the server does not let this host in.
 const PAUSE_REFUSED: Duration = Duration::from_secs(5);
 
+/// Inodes of one call that names those with references.
+const REFER_MAX: usize = 4096;
+
 /// A connection that was welcomed.
 struct Link {
     pipe: Arc<Pipe>,
     poll: Poll,
     inbox: Inbox,
-    resumed: bool,
+    standing: Standing,
     /// It is the process that the session before was with.
     is_same_server: bool,
 }
@@ -108,7 +111,7 @@ impl Shared {
             pipe: Arc::new(pipe),
             poll,
             inbox: Inbox::default(),
-            resumed: false,
+            standing: Standing::New,
             is_same_server: false,
         };
         self.await_welcome(&mut link).map_err(|e| match e {
@@ -146,12 +149,13 @@ impl Shared {
 
     fn welcomed(&self, link: &mut Link, welcome: ToClient) -> Result<(), Unreachable> {
         match welcome {
-            ToClient::Welcome { session, resumed, instance, host, wants_groups, .. } => {
+            ToClient::Welcome { session, standing, instance, host, wants_groups, .. } => {
                 let mut state = self.state.lock();
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
                 let before = state.instance.replace(instance);
                 state.invitation = None;
-                link.resumed = resumed;
+                state.standing = Some(standing);
+                link.standing = standing;
                 link.is_same_server = before == Some(instance);
                 Ok(())
             }
@@ -163,16 +167,12 @@ impl Shared {
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
-        self.drop_kept(&self.copies.connected(link.resumed));
-        if !link.resumed {
-            self.begin_again(link.is_same_server);
+        self.drop_kept(&self.copies.connected(link.standing == Standing::Resumed));
+        match link.standing {
+            Standing::Resumed => (),
+            Standing::New => self.begin_again(link.is_same_server),
+            Standing::Known => self.ask_again(&link.pipe),
         }
-        if !self.up(&link.pipe) {
-            link.pipe.send(&frame(&ToServer::Bye));
-            link.pipe.close();
-            return "the mount has ended".into();
-        }
-        Client(self.clone()).take_up_locks();
         let mut events = Events::with_capacity(4);
         let (mut heard, mut ping_at) = (self.env.now(), 0);
         loop {
@@ -218,9 +218,39 @@ impl Shared {
 
     fn hear(self: &Arc<Self>, pipe: &Arc<Pipe>, said: ToClient) -> io::Result<()> {
         match said {
-            ToClient::Answer(slot, result, leased) => {
+            ToClient::Ready => self.ready(pipe),
+            ToClient::Durable(lsn) => {
                 let mut state = self.state.lock();
-                let answered = state.slots.answered(slot);
+                state.told.durable(lsn);
+                let hold = state.told.are_too_many();
+                for place in state.slots.hold_changes(hold) {
+                    pipe.send(state.slots.sending(place));
+                }
+                Ok(())
+            }
+            ToClient::Again { result: Ok(()), .. } => Ok(()),
+            ToClient::Again { lsn, result: Err(e) } => {
+                let of = self.state.lock().told.lost(lsn);
+                tracing::error!(
+                    "{}: a change was lost with the server ({e}); the next fsync of its file fails",
+                    self.server
+                );
+                self.files.lock().lose(of);
+                Ok(())
+            }
+            ToClient::Answer(slot, result, leased, told) => {
+                let mut state = self.state.lock();
+                let mut answered = state.slots.answered(slot);
+                if let (Some(told), Some((call, _))) = (told, &mut answered)
+                    && !call.is_given_up()
+                {
+                    state.told.add(told, call);
+                    let hold = state.told.are_too_many();
+                    state.slots.hold_changes(hold);
+                    if state.told.are_many() {
+                        self.make_durable();
+                    }
+                }
                 if let Some((_, Some(next))) = answered {
                     pipe.send(state.slots.sending(next));
                 }
@@ -304,6 +334,74 @@ impl Shared {
         }
     }
 
+    /// The server is asked to make all durable, so that changes need not be kept. Under the state's lock.
+    fn make_durable(self: &Arc<Self>) {
+        let client = Client(self.clone());
+        self.workers.run(move || client.ask_op(&Ctx::user(0, 0), Op::SyncAll, Box::new(drop)));
+    }
+
+    /// The server knows the session from a process before: what the client was told of and does not know to be
+    /// durable is done again.
+    fn ask_again(&self, pipe: &Arc<Pipe>) {
+        let state = self.state.lock();
+        for again in state.told.again() {
+            pipe.send(&again);
+        }
+        pipe.send(&frame(&ToServer::CaughtUp));
+    }
+
+    /// The server takes calls.
+    fn ready(self: &Arc<Self>, pipe: &Arc<Pipe>) -> io::Result<()> {
+        let standing = self.state.lock().standing.take();
+        let Some(standing) = standing else { return Ok(()) };
+        if standing == Standing::Known {
+            self.go_on();
+        }
+        if !self.up(pipe) {
+            pipe.send(&frame(&ToServer::Bye));
+            pipe.close();
+            return Err(io::Error::other("the mount has ended"));
+        }
+        Client(self.clone()).take_up_locks();
+        if standing == Standing::Known {
+            self.refer();
+        }
+        Ok(())
+    }
+
+    /// The session goes on with another process of the server.
+    fn go_on(self: &Arc<Self>) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        let tell = Client(self.clone()).tell_locks(locks::may_be_kept(heard, self.env.now()));
+        let mut state = self.state.lock();
+        state.closed_in_order = false;
+        let (lost, returned) = state.slots.come_back();
+        for (call, answer) in tell {
+            state.slots.enter(Outstanding::new(call, self.env.now(), None, answer));
+        }
+        drop(state);
+        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
+        let why = "the server was started anew, and whether this was done is not known";
+        lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));
+    }
+
+    /// Names the inodes that the front end has references to, so that the server counts them.
+    fn refer(self: &Arc<Self>) {
+        let client = Client(self.clone());
+        self.workers.run(move || {
+            let nodes = client.0.copies.refer();
+            let mut left = nodes.chunks(REFER_MAX).peekable();
+            loop {
+                let nodes = left.next().unwrap_or_default().to_vec();
+                let last = left.peek().is_none();
+                client.ask(Call::Refer { nodes, last }, None, Box::new(drop));
+                if last {
+                    return;
+                }
+            }
+        });
+    }
+
     /// The server knows nothing of the session before.
     fn begin_again(self: &Arc<Self>, is_same_server: bool) {
         let heard = self.heard.load(Ordering::Relaxed);
@@ -313,6 +411,7 @@ impl Shared {
             tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
+        state.told.clear();
         let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held

@@ -287,6 +287,18 @@ impl Copies {
         state.clear()
     }
 
+    /// The inodes that the front end has references to. The server is told of them, and counts one to each.
+    pub(super) fn refer(&self) -> Vec<NodeId> {
+        let state = &mut *self.0.state.lock();
+        let known = state.known.iter_mut().filter(|(node, known)| known.front > 0 && **node != NodeId::ROOT);
+        known
+            .map(|(node, known)| {
+                known.server += 1;
+                *node
+            })
+            .collect()
+    }
+
     /// The connection is lost. The inodes that the front end may keep attributes of are told.
     pub(super) fn lost(&self) -> Vec<NodeId> {
         let state = &mut *self.0.state.lock();

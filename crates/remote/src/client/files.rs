@@ -77,6 +77,11 @@ impl ChangedFiles {
         self.overflowed = None;
     }
 
+    /// What was changed of these is lost.
+    pub(super) fn lose(&mut self, nodes: Vec<NodeId>) {
+        self.lost.extend(nodes);
+    }
+
     /// The server has crashed.
     pub(super) fn crashed(&mut self) {
         self.any_lost |= self.overflowed.take().is_some();

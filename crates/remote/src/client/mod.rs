@@ -21,10 +21,11 @@ mod files;
 mod groups;
 mod locks;
 mod slots;
+mod told;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
+use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
 use files::ChangedFiles;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use told::ToldChanges;
 use workers::Workers;
 
 /// Inodes of one call that returns references.
@@ -109,6 +111,9 @@ struct Shared {
 struct State {
     phase: Phase,
     slots: Slots,
+    told: ToldChanges,
+    /// What the server knows of the session, until it takes calls.
+    standing: Option<Standing>,
     session: Option<crate::message::SessionId>,
     invitation: Option<[u8; 16]>,
     /// The server's process.
@@ -149,6 +154,8 @@ impl Client {
         let state = State {
             phase: Phase::Away(Away { since: env.now(), why: "not connected yet".into(), refused: false }),
             slots: Slots::default(),
+            told: ToldChanges::default(),
+            standing: None,
             session: None,
             instance: None,
             invitation: options.invitation,

@@ -2,8 +2,9 @@
 
 use super::copies::Asked;
 use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame};
-use leeward_env::Nanos;
+use leeward_env::{Nanos, Told};
 use leeward_fs::locks::LockCall;
+use leeward_fs::sessions::Again;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
 
@@ -16,6 +17,7 @@ const READ_BYTES_MAX: usize = 64 << 20;
 
 /// Where the slot is in the frame of a call: after the length and the kind.
 const SLOT_AT: usize = 5;
+const SLOT_BYTES: usize = 6;
 
 /// For a call that has no slot yet.
 const NO_SLOT: Slot = Slot { place: 0, number: 0 };
@@ -31,6 +33,11 @@ pub(super) struct Outstanding {
     gives_references: bool,
     /// Whether it returns references, which are those of a session.
     returns_references: bool,
+    /// Whether a server that knows the session knows whether it was done.
+    remembered: bool,
+    /// Whether it changes something, and what.
+    changes: bool,
+    of: Vec<NodeId>,
     /// Whether it was sent, so that it may have been done.
     sent: bool,
     asked: Nanos,
@@ -46,11 +53,23 @@ impl Outstanding {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
             Call::Command(..) => (false, false, false),
+            Call::Refer { .. } => (true, false, true),
         };
         let read_bytes = match &call {
             Call::Op(_, Op::Read { len, .. }) => *len as usize,
             _ => 0,
         };
+        let again = match &call {
+            Call::Op(_, op) => op.again(),
+            _ => Again::Nothing,
+        };
+        let is_append = matches!(&call, Call::Op(_, Op::Append { .. }));
+        let remembered = again == Again::Change || is_append;
+        let of = match &call {
+            Call::Op(_, op) => op.node().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        let changes = matches!(again, Again::Change | Again::Content);
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
         Outstanding {
@@ -59,11 +78,23 @@ impl Outstanding {
             repeatable,
             gives_references,
             returns_references,
+            remembered,
+            changes,
+            of,
             sent,
             asked,
             keeps,
             answer,
         }
+    }
+
+    /// The change that it was, as [`crate::message::again_frame`] takes it, and the inodes that it was about.
+    pub(super) fn take_change(&mut self, told: Told) -> (Box<[u8]>, Vec<NodeId>) {
+        let mut body = std::mem::take(&mut self.frame);
+        body.drain(..SLOT_AT + SLOT_BYTES);
+        let mut of = std::mem::take(&mut self.of);
+        of.extend((told.node > 0).then_some(NodeId(told.node)));
+        (body.into(), of)
     }
 
     /// Bytes of its message.
@@ -76,7 +107,8 @@ impl Outstanding {
     fn give_up(&mut self) -> Option<Answer> {
         let nothing = frame(&ToServer::Call(NO_SLOT, Call::Forget(Vec::new())));
         let before = std::mem::replace(&mut self.frame, nothing);
-        self.frame[SLOT_AT..SLOT_AT + 6].copy_from_slice(&before[SLOT_AT..SLOT_AT + 6]);
+        let slot = SLOT_AT..SLOT_AT + SLOT_BYTES;
+        self.frame[slot.clone()].copy_from_slice(&before[slot]);
         self.returns_references = true;
         self.answer.take()
     }
@@ -89,6 +121,11 @@ impl Outstanding {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Whether whoever asked has had another answer.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.answer.is_none()
     }
 
     /// Whether a server that knows nothing of it may be asked again.
@@ -124,6 +161,9 @@ pub(super) struct Slots {
     free: Vec<u16>,
     /// Calls that found none, and reads that have to wait for others.
     waiting: VecDeque<Outstanding>,
+    /// Changes that wait until others are durable.
+    held: VecDeque<Outstanding>,
+    holds_changes: bool,
     /// Bytes that the answers to reads in slots may have.
     read_bytes: usize,
 }
@@ -138,6 +178,10 @@ struct Place {
 impl Slots {
     /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
+        if call.changes && self.holds_changes {
+            self.held.push_back(call);
+            return None;
+        }
         if call.read_bytes > 0 && self.read_bytes > 0 && self.read_bytes + call.read_bytes > READ_BYTES_MAX {
             self.waiting.push_back(call);
             return None;
@@ -179,6 +223,35 @@ impl Slots {
         Some((call, next))
     }
 
+    /// Whether changes wait from now on. The slots of those that need not any more.
+    pub(super) fn hold_changes(&mut self, hold: bool) -> Vec<u16> {
+        self.holds_changes = hold;
+        if hold || self.held.is_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.held).into_iter().filter_map(|call| self.enter(call)).collect()
+    }
+
+    /// For a server that knows the session from a process before: calls keep their numbers. Returns
+    /// those that may have been done and must not be done twice, and those that return references, which the
+    /// server does not have.
+    pub(super) fn come_back(&mut self) -> (Vec<Outstanding>, Vec<Outstanding>) {
+        let (mut lost, mut returned) = (Vec::new(), Vec::new());
+        for (place, at) in (0u16..).zip(&mut self.places) {
+            let Some(call) = &at.call else { continue };
+            let to = match call.returns_references {
+                true => &mut returned,
+                false if !call.may_repeat() && !call.remembered => &mut lost,
+                false => continue,
+            };
+            let Some(call) = at.call.take() else { continue };
+            self.read_bytes -= call.read_bytes;
+            to.push(call);
+            self.free.push(place);
+        }
+        (lost, returned)
+    }
+
     /// Places with calls, to be sent again.
     pub(super) fn unanswered(&self) -> Vec<u16> {
         let places = (0u16..).zip(&self.places);
@@ -208,9 +281,13 @@ impl Slots {
     /// server has not begun is not done any more. References are returned all the same.
     pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
         let is_over = |call: &Outstanding| call.asked <= then && !call.returns_references;
-        let (over, waiting): (VecDeque<_>, _) =
+        let (mut over, waiting): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(is_over);
         self.waiting = waiting;
+        let (held_over, held): (VecDeque<_>, _) =
+            std::mem::take(&mut self.held).into_iter().partition(is_over);
+        self.held = held;
+        over.extend(held_over);
         let calls = self.places.iter_mut().filter_map(|at| at.call.as_mut()).filter(|call| is_over(call));
         let answers = calls.filter_map(Outstanding::give_up);
         answers.chain(over.into_iter().filter_map(|call| call.answer)).collect()
@@ -219,7 +296,9 @@ impl Slots {
     /// Takes all calls.
     pub(super) fn take_all(&mut self) -> Vec<Outstanding> {
         let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
-        let calls = calls.chain(std::mem::take(&mut self.waiting)).collect();
+        let waiting = std::mem::take(&mut self.waiting).into_iter().chain(std::mem::take(&mut self.held));
+        let calls = calls.chain(waiting).collect();
+        self.holds_changes = false;
         self.free.clear();
         self.read_bytes = 0;
         calls

@@ -123,6 +123,8 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
         gids,
         door: Door::Remote,
         client: 0,
+        call: None,
+        again: None,
         pid: 0,
         flow: Flow { uid, job: 0 },
         class: caller.class,
@@ -153,6 +155,11 @@ pub(super) fn answer_bytes(call: &Call<'_>) -> usize {
         _ => 0,
     }
     .min(FRAME_BYTES_MAX)
+}
+
+/// Whether a host that names an inode to which it has a reference may have one.
+pub(super) fn may_refer(grant: &Grant, node: NodeId) -> bool {
+    !node.is_view() && (grant.has(node) || grant.ways.contains_key(&node))
 }
 
 /// The inodes that an operation is about.

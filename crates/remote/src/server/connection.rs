@@ -1,16 +1,18 @@
 //! One connection at the server: who it is, and what it asks.
 
+use super::lasting::Job;
 use super::line::Line;
 use super::session::{Begun, Host, Session};
 use super::{ENROLMENTS_MAX, Shared};
 use crate::keys::PublicKey;
 use crate::message::{
-    Call, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, ToClient, ToServer, VERSION, frame, message,
+    Call, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SessionId, Standing, ToClient, ToServer, VERSION,
+    frame, message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
-use leeward_env::Nanos;
+use leeward_env::{CallNumber, Ctx, Nanos, Told, Wait};
 use leeward_fs::leases::Keepalive;
-use leeward_fs::{Reply, Result};
+use leeward_fs::{Error, Reply, Result};
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -34,8 +36,8 @@ pub(super) struct Connection {
 enum Phase {
     /// It has not said who it is.
     Stranger,
-    /// It enrols.
-    Enrolling,
+    /// It enrols, or its session is being stored.
+    Waiting,
     /// It is let in.
     In(Arc<Session>),
     /// It is told to go.
@@ -87,7 +89,7 @@ impl Connection {
     }
 
     /// Lets its client in. False: the client has hung up, or the session has ended.
-    fn let_in(self: &Arc<Self>, session: &Arc<Session>, welcome: &[u8], now: Nanos) -> bool {
+    pub(super) fn let_in(self: &Arc<Self>, session: &Arc<Session>, welcome: &[u8], now: Nanos) -> bool {
         let mut phase = self.phase.lock();
         if matches!(*phase, Phase::Out) {
             return false;
@@ -102,7 +104,7 @@ impl Connection {
         is_in
     }
 
-    fn refuse(&self, why: Refusal, text: &str) {
+    pub(super) fn refuse(&self, why: Refusal, text: &str) {
         tracing::info!("{} is not let in: {text}", self.line.pipe.peer());
         self.line.pipe.send(&frame(&ToClient::Refused(why, text.into())));
         self.line.pipe.close();
@@ -176,7 +178,9 @@ impl Conversation {
     fn run_frames(&mut self) -> Then {
         loop {
             let phase = self.connection.phase.lock().clone();
-            if self.connection.line.pipe.is_clogged() || phase.promises_too_much() {
+            let is_full =
+                matches!(&phase, Phase::In(session) if self.shared.recovery.is_full(session.id.number));
+            if self.connection.line.pipe.is_clogged() || phase.promises_too_much() || is_full {
                 return Then::HoldBack;
             }
             let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
@@ -190,6 +194,10 @@ impl Conversation {
             };
             let then = match (phase, message::<ToServer<'_>>(frame)) {
                 (Phase::Stranger, Ok(ToServer::Hello(hello))) => hear(&self.shared, &self.connection, &hello),
+                (Phase::In(_), Ok(ToServer::Call(..))) if !self.shared.recovery.is_over() => {
+                    self.connection.refuse(Refusal::Malformed, "a call came before the server was ready");
+                    Then::End
+                }
                 (Phase::In(session), Ok(ToServer::Call(slot, call))) => {
                     call_in(&self.shared, &self.connection, &session, (slot, call))
                 }
@@ -207,6 +215,19 @@ impl Conversation {
                 }
                 (Phase::In(session), Ok(ToServer::Recalled(number))) => {
                     self.shared.leases.recalled(session.id.number, number);
+                    Then::GoOn
+                }
+                (Phase::In(session), Ok(ToServer::Again(caller, told, op))) => {
+                    match self.shared.recovery.hear(&session, (caller, told, &op)) {
+                        Ok(()) => Then::GoOn,
+                        Err(why) => {
+                            self.connection.refuse(Refusal::Malformed, why);
+                            Then::End
+                        }
+                    }
+                }
+                (Phase::In(session), Ok(ToServer::CaughtUp)) => {
+                    self.shared.recovery.caught_up(session.id.number);
                     Then::GoOn
                 }
                 (Phase::In(session), Ok(ToServer::Bye)) => {
@@ -247,7 +268,10 @@ fn hear(shared: &Arc<Shared>, connection: &Arc<Connection>, hello: &Hello) -> Th
     };
     match (shared.hosts.host_of(&key), hello.invitation) {
         (_, Some(secret)) => enrol(shared, connection, (key, secret), hello),
-        (Some((name, grant)), None) => welcome(shared, connection, (key, Host { name, grant }), hello),
+        (Some((name, grant)), None) => {
+            let host = Host { name, grant };
+            welcome(shared, connection, Letting { key, host, wanted: hello.session })
+        }
         (None, None) => {
             connection.refuse(Refusal::UnknownHost, UNKNOWN);
             Then::End
@@ -270,13 +294,15 @@ fn enrol(
         connection.refuse(Refusal::Busy, "too many hosts enrol at the same time: try again");
         return Then::End;
     }
-    *connection.phase.lock() = Phase::Enrolling;
-    let (of, to, hello) = (shared.clone(), connection.clone(), hello.clone());
+    *connection.phase.lock() = Phase::Waiting;
+    let (of, to, wanted) = (shared.clone(), connection.clone(), hello.session);
     let spawned = shared.env.try_spawn("serve-enrol", move || {
         let enrolled = of.hosts.enrol(&secret, key);
         of.enrolling.fetch_sub(1, Ordering::AcqRel);
         match (of.hosts.host_of(&key), enrolled) {
-            (Some((name, grant)), _) => _ = welcome(&of, &to, (key, Host { name, grant }), &hello),
+            (Some((name, grant)), _) => {
+                _ = welcome(&of, &to, Letting { key, host: Host { name, grant }, wanted });
+            }
             (None, Err(why)) => to.refuse(Refusal::UnknownHost, &why),
             (None, Ok(())) => to.refuse(Refusal::UnknownHost, UNKNOWN),
         }
@@ -289,34 +315,22 @@ fn enrol(
     Then::GoOn
 }
 
-/// Lets a client in.
-fn welcome(
-    shared: &Arc<Shared>,
-    connection: &Arc<Connection>,
-    (key, host): (PublicKey, Host),
-    hello: &Hello,
-) -> Then {
-    let wants_groups = host.grant.is_restricted();
-    let name = host.name.clone();
-    let (session, resumed) = match shared.session(key, host, hello.session) {
-        Ok(found) => found,
-        Err((why, text)) => {
-            connection.refuse(why, &text);
-            return Then::End;
+/// A client that is to be let in.
+pub(super) struct Letting {
+    pub(super) key: PublicKey,
+    pub(super) host: Host,
+    /// The session that it names.
+    pub(super) wanted: Option<SessionId>,
+}
+
+/// Lets a client in: at once if its session goes on, else when that is durable.
+fn welcome(shared: &Arc<Shared>, connection: &Arc<Connection>, of: Letting) -> Then {
+    match shared.going_on(&of) {
+        Some(session) => connection.welcome(shared, &session, Standing::Resumed),
+        None => {
+            *connection.phase.lock() = Phase::Waiting;
+            let _ = shared.lasting.send(Job::LetIn(connection.clone(), of));
         }
-    };
-    let (version, instance) = (VERSION, shared.instance);
-    let welcome =
-        ToClient::Welcome { version, session: session.id, resumed, instance, host: name, wants_groups };
-    if !connection.let_in(&session, &frame(&welcome), shared.env.now()) {
-        connection.refuse(Refusal::Busy, "the session has just ended: try again");
-        return Then::End;
-    }
-    shared.strangers.lock().remove(&connection.token);
-    // it may have been removed since it was asked for
-    shared.host_changed(&session);
-    for (number, nodes) in shared.leases.unanswered(session.id.number) {
-        connection.line.pipe.send(&frame(&ToClient::Recall { number, nodes }));
     }
     Then::GoOn
 }
@@ -337,6 +351,10 @@ fn call_in(
             shared.gate.forget_all(super::session::system(), &held);
         }
         Begun::Running => return Then::GoOn,
+        Begun::Done(told) => {
+            answer_again(shared, session, (slot, &call), told);
+            return Then::GoOn;
+        }
         Begun::Answered(frame) => {
             connection.line.pipe.send(&frame);
             return Then::GoOn;
@@ -362,9 +380,15 @@ fn call_in(
         Call::Command(caller, command) => {
             super::commands::hear(shared, session, (&caller, command), answer);
         }
+        Call::Refer { nodes, last } => {
+            let referred = shared.refer(session, (&nodes, last));
+            answer.give(None, referred.map(|()| Reply::Done));
+        }
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {
+                let call = CallNumber { slot: slot.place, number: slot.number };
+                let ctx = Ctx { call: Some(call), ..ctx };
                 let like = super::session::Like::of(&ctx, &op);
                 let counted = session.counts.begin(&op);
                 let done = move |result: Result<Reply>| {
@@ -380,6 +404,27 @@ fn call_in(
         },
     }
     Then::GoOn
+}
+
+/// Answers a call that a process before has done.
+fn answer_again(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    (slot, call): (crate::message::Slot, &Call<'_>),
+    told: Told,
+) {
+    let answer = Session::answer(session, shared, slot, 0);
+    let Call::Op(caller, op) = call else {
+        return answer.give(None, Err(Error::Invalid));
+    };
+    match session.admit(caller, op) {
+        Err(e) => answer.give(None, Err(e)),
+        Ok((ctx, _)) => {
+            let ctx = Ctx { wait: Wait::Allowed, ..ctx };
+            let result = shared.store.answer_again(&ctx, op, told);
+            answer.give(Some(super::session::Like::of(&ctx, op)), result);
+        }
+    }
 }
 
 /// Returns references that a session holds.

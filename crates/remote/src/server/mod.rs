@@ -13,8 +13,10 @@ mod admit;
 mod commands;
 mod connection;
 mod figures;
+mod lasting;
 mod line;
 mod locks;
+mod recovery;
 mod rights;
 mod session;
 
@@ -24,15 +26,17 @@ pub use figures::HostFigures;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Refusal, SessionId, ToClient, frame};
-use connection::{Connection, Conversation, Next};
+use crate::message::{Refusal, SessionId, Standing, ToClient, frame};
+use connection::{Connection, Conversation, Letting, Next};
 use leeward_env::{Env, Nanos};
 use leeward_fs::NodeId;
 use leeward_fs::leases::{ClientId, Leases, Recaller};
+use leeward_fs::sessions::Sessions;
 use leeward_vfs::Gate;
 use leeward_vfs::locks::LockTable;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
+use recovery::Recovery;
 use rustc_hash::FxHashMap;
 use session::{Host, Session};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +68,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ENROLMENTS_MAX: usize = 4;
 /// How soon to look again at a client that does not read its answers.
 const CLOGGED_STEP: Duration = Duration::from_millis(2);
+/// How often to look whether clients have caught up.
+const RECOVERY_STEP: Duration = Duration::from_millis(2);
 /// The token of [`Waker`]s.
 const WAKE: Token = Token(0);
 
@@ -98,6 +104,9 @@ struct Shared {
     env: Env,
     gate: Gate,
     leases: Leases,
+    /// What the engine keeps of sessions.
+    store: Arc<dyn Sessions>,
+    recovery: Recovery,
     locks: Arc<LockTable>,
     tls: Arc<rustls::ServerConfig>,
     hosts: Arc<dyn Hosts>,
@@ -112,6 +121,7 @@ struct Shared {
     ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
+    lasting: Sender<lasting::Job>,
     commands: commands::Commands,
     figures: figures::Figures,
 }
@@ -123,7 +133,7 @@ impl Server {
     /// What the system says: of threads, of sockets, of TLS.
     pub fn start(
         env: &Env,
-        (gate, leases): (&Gate, &Leases),
+        (gate, leases, store): (&Gate, &Leases, Arc<dyn Sessions>),
         keys: &Keys,
         hosts: Arc<dyn Hosts>,
         listeners: Vec<TcpListener>,
@@ -132,10 +142,14 @@ impl Server {
         let registries = polls.iter().map(|p| p.registry().try_clone()).collect::<io::Result<Vec<_>>>()?;
         let wakers = registries.iter().map(|r| Waker::new(r, WAKE)).collect::<io::Result<Vec<_>>>()?;
         let (settle, settled) = channel();
+        let (lasting, jobs) = channel();
+        let recovery = Recovery::new(env, &*store);
         let shared = Arc::new(Shared {
             env: env.clone(),
             gate: gate.with_turns_elsewhere(),
             leases: leases.clone(),
+            store,
+            recovery,
             locks: gate.share_locks(|| hosts.are_any()),
             tls: keys.server().map_err(io::Error::other)?,
             hosts,
@@ -148,6 +162,7 @@ impl Server {
             ended: Arc::default(),
             wakers,
             settle,
+            lasting,
             commands: commands::Commands::default(),
             figures: figures::Figures::default(),
         });
@@ -168,6 +183,10 @@ impl Server {
             }
         })?;
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
+        let keeping = Arc::downgrade(shared);
+        env.try_spawn("serve-lasting", move || lasting::run(&keeping, &jobs))?;
+        let recovering = shared.clone();
+        env.try_spawn("serve-recover", move || recovering.recover())?;
         for listener in &server.listeners {
             listener.set_nonblocking(false)?;
         }
@@ -177,6 +196,18 @@ impl Server {
             env.try_spawn(&format!("serve-accept-{number}"), move || shared.accept(&listener, &registries))?;
         }
         Ok(server)
+    }
+
+    /// Returns when clients of a process before have caught up: nothing else may use the cell until then.
+    /// False: the server has ended.
+    pub fn wait_recovered(&self) -> bool {
+        while !self.shared.recovery.is_over() {
+            if self.shared.has_ended() {
+                return false;
+            }
+            self.shared.env.sleep(RECOVERY_STEP);
+        }
+        true
     }
 
     /// Where it listens.
@@ -450,31 +481,84 @@ impl Shared {
         !self.has_ended()
     }
 
-    /// The session that a client goes on with, if it is its own; else a new one.
-    fn session(
-        &self,
-        key: PublicKey,
-        host: Host,
-        wanted: Option<SessionId>,
-    ) -> Result<(Arc<Session>, bool), (Refusal, String)> {
-        let mut all = self.sessions.lock();
-        let known = wanted.and_then(|id| all.get(&id.number).filter(|s| s.id == id && s.key == key));
-        if let Some(session) = known {
-            return Ok((session.clone(), true));
+    /// Has clients of a process before do their changes again.
+    fn recover(self: &Arc<Self>) {
+        match self.recovery.run(&*self.store, || self.has_ended()) {
+            Ok(closed) => {
+                for number in closed {
+                    let session = self.sessions.lock().get(&number).cloned();
+                    if let Some(session) = session {
+                        self.end_session(&session, "it did not catch up in time after a crash of the server");
+                    }
+                }
+            }
+            Err(e) => {
+                return tracing::error!("clients cannot go on: {e}; repair that, then lee down and lee up");
+            }
         }
-        let of_host = all.values().filter(|s| s.key == key).count();
+        if self.recovery.are_all_named() {
+            self.store.keep_all_inodes(false);
+        }
+        for connection in self.all_connections() {
+            if !connection.is_stranger() {
+                connection.line.pipe.send(&frame(&ToClient::Ready));
+            }
+        }
+    }
+
+    /// The session of this process that a client goes on with.
+    fn going_on(&self, of: &Letting) -> Option<Arc<Session>> {
+        let all = self.sessions.lock();
+        let wanted = of.wanted?;
+        let session = all.get(&wanted.number).filter(|s| s.id == wanted && s.key == of.key)?;
+        let is_at_work = !self.recovery.is_awaited(wanted.number) && !session.is_away();
+        is_at_work.then(|| session.clone())
+    }
+
+    /// The session that a client goes on with, if it is its own; else a new one. Reads what is stored of it.
+    fn session(&self, of: Letting) -> Result<(Arc<Session>, Standing), (Refusal, String)> {
+        if let Some(session) = self.going_on(&of) {
+            return Ok((session, Standing::Resumed));
+        }
+        let busy = |e: leeward_fs::Error| (Refusal::Busy, e.to_string());
+        let mut all = self.sessions.lock();
+        if let Some(wanted) = of.wanted
+            && let Some(session) = all.get(&wanted.number).filter(|s| s.id == wanted && s.key == of.key)
+        {
+            // it has come back from being away, or again before it had caught up
+            let standing = if self.recovery.begins(session) { Standing::Known } else { Standing::Resumed };
+            return Ok((session.clone(), standing));
+        }
+        let of_host = all.values().filter(|s| s.key == of.key).count();
         if all.len() >= SESSIONS_MAX || of_host >= SESSIONS_OF_HOST_MAX {
             let text = format!("there are {} sessions, {of_host} of them of this host", all.len());
             return Err((Refusal::Busy, text));
         }
-        let number = u64::from_le_bytes(self.env.secret()) >> 16;
-        let id = SessionId { number, secret: self.env.secret() };
-        let counts = self.figures.of(&self.env, &host.name);
-        let session = Arc::new(Session::new(id, key, (host, counts), self.env.now()));
-        self.leases.join(number);
-        self.locks.begin_session(number);
-        all.insert(number, session.clone());
-        Ok((session, false))
+        let (key, counts) = (of.key, self.figures.of(&self.env, &of.host.name));
+        let known = of.wanted.filter(|_| !of.host.grant.is_restricted()).and_then(|wanted| {
+            self.recovery.claim(|record| {
+                record.number == wanted.number && record.secret == wanted.secret && record.key == key
+            })
+        });
+        let id = known.as_ref().map_or_else(
+            || SessionId { number: u64::from_le_bytes(self.env.secret()) >> 16, secret: self.env.secret() },
+            |record| SessionId { number: record.number, secret: record.secret },
+        );
+        let session = Session::new(id, key, (of.host, counts), self.env.now());
+        let session = match &known {
+            Some(record) => {
+                let outcomes = self.store.outcomes(id.number).map_err(busy)?;
+                Arc::new(session.known(outcomes, record.away))
+            }
+            None => Arc::new(session),
+        };
+        if known.as_ref().is_some_and(|record| !record.away) && !self.recovery.begins(&session) {
+            return Err((Refusal::Busy, "the session was given up just now: try again".into()));
+        }
+        self.leases.join(id.number);
+        self.locks.begin_session(id.number);
+        all.insert(id.number, session.clone());
+        Ok((session, if known.is_some() { Standing::Known } else { Standing::New }))
     }
 
     /// What the host of a session may do holds from now on; if there is no such host, the session ends.
@@ -505,6 +589,13 @@ impl Shared {
     /// Gives back what a session holds. Its client may not hear of it.
     fn forget_session(&self, session: &Arc<Session>) {
         self.sessions.lock().remove(&session.id.number);
+        self.recovery.ended(session.id.number);
+        if session.is_lasting() {
+            let _ = self.lasting.send(lasting::Job::Forget(session.id.number));
+        }
+        if self.recovery.has_referred(session.id.number) && self.recovery.is_over() {
+            self.store.keep_all_inodes(false);
+        }
         self.leases.end(session.id.number);
         let held: Vec<_> = session.end();
         self.locks.end_session(session.id.number);

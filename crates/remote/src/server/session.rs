@@ -5,15 +5,16 @@ use super::figures::Counts;
 use super::line::Line;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
-use leeward_env::{Ctx, Door, Nanos};
+use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
+use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How long a session without a connection is kept, and one that was never used.
@@ -42,6 +43,8 @@ pub struct SessionInfo {
     pub silent: Nanos,
     /// Inodes to which the client has references.
     pub inodes: u64,
+    /// Whether it is noted as away: a server that starts does not wait for it.
+    pub away: bool,
     /// Calls at work.
     pub calls: u64,
     /// Inodes that the client may keep copies of.
@@ -60,6 +63,14 @@ pub(super) struct Session {
     pub(super) counts: Arc<Counts>,
     /// Bytes that the answers to calls at work may have.
     promised: AtomicUsize,
+    /// Whether it survives the server's process.
+    is_lasting: bool,
+    away: AtomicBool,
+    /// A process before had noted that it was away.
+    was_away: bool,
+    /// The number of the last change that the client was told of, and up to which it knows that they are durable.
+    told: AtomicU64,
+    durable: AtomicU64,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
 }
@@ -72,6 +83,8 @@ struct State {
     lost: Nanos,
     /// It is over.
     ended: bool,
+    /// A process before had it: calls in its slots have any numbers.
+    is_known: bool,
 }
 
 #[derive(Default)]
@@ -96,6 +109,8 @@ enum Progress {
     /// A listing, which is long: it is made again, when the references that it gave are returned.
     Listed(Box<[NodeId]>),
     Answered(Arc<[u8]>),
+    /// A process before has done it.
+    Done(Told),
 }
 
 /// What becomes of a call.
@@ -106,6 +121,8 @@ pub(super) enum Begun {
     /// It is at work: the answer goes to the connection that there is then.
     Running,
     Answered(Arc<[u8]>),
+    /// By a process before.
+    Done(Told),
     Wrong,
     /// The session has ended.
     Over,
@@ -163,8 +180,15 @@ impl Session {
         (host, counts): (Host, Arc<Counts>),
         now: Nanos,
     ) -> Session {
-        let state =
-            State { host: Arc::new(host), slots: Vec::new(), connection: None, lost: now, ended: false };
+        let is_lasting = !host.grant.is_restricted();
+        let state = State {
+            host: Arc::new(host),
+            slots: Vec::new(),
+            connection: None,
+            lost: now,
+            ended: false,
+            is_known: false,
+        };
         Session {
             id,
             key,
@@ -172,8 +196,79 @@ impl Session {
             state: Mutex::new(state),
             counts,
             promised: AtomicUsize::new(0),
+            is_lasting,
+            away: AtomicBool::new(false),
+            was_away: false,
+            told: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
         }
+    }
+
+    /// The session of a process before, with what came of its calls.
+    pub(super) fn known(mut self, outcomes: Vec<(u16, Outcome)>, was_away: bool) -> Session {
+        self.was_away = was_away;
+        let state = self.state.get_mut();
+        state.is_known = true;
+        for (slot, outcome) in outcomes {
+            let place = usize::from(slot);
+            if state.slots.len() <= place {
+                state.slots.resize_with(place + 1, Place::default);
+            }
+            state.slots[place] = Place { number: outcome.call, call: Progress::Done(outcome.told) };
+        }
+        self
+    }
+
+    /// Whether it survives the server's process.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.is_lasting
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Release);
+    }
+
+    /// Whether a process before had noted that it was away.
+    pub(super) fn was_away(&self) -> bool {
+        self.was_away
+    }
+
+    /// Whether its client was told of changes that it does not know to be durable.
+    pub(super) fn waits_to_hear(&self) -> bool {
+        self.told.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
+    }
+
+    /// Whether all is durable that its client was told of, and nothing is at work.
+    pub(super) fn is_all_durable(&self) -> bool {
+        !self.has_calls() && !self.waits_to_hear()
+    }
+
+    /// Tells the client that changes up to this number are durable.
+    pub(super) fn tell_durable(&self, lsn: u64) {
+        if lsn > self.durable.fetch_max(lsn, Ordering::AcqRel)
+            && let Some(connection) = self.connection()
+        {
+            connection.pipe.send(&frame(&ToClient::Durable(lsn)));
+        }
+    }
+
+    /// Tells the client whether a change is there that was to be done again.
+    pub(super) fn tell_again(&self, lsn: u64, result: Result<()>) {
+        self.told.fetch_max(lsn, Ordering::AcqRel);
+        if let Some(connection) = self.connection() {
+            connection.pipe.send(&frame(&ToClient::Again { lsn, result }));
+        }
+    }
+
+    /// When its client was heard of last.
+    pub(super) fn heard(&self) -> Nanos {
+        let state = self.state.lock();
+        state.connection.as_ref().map_or(state.lost, |c| c.heard())
     }
 
     pub(super) fn host(&self) -> Arc<Host> {
@@ -230,6 +325,7 @@ impl Session {
             age: now.saturating_sub(self.since),
             silent: now.saturating_sub(heard),
             inodes,
+            away: self.is_away(),
             leases: leases.count(self.id.number) as u64,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
             locks,
@@ -259,15 +355,19 @@ impl Session {
         if state.slots.len() <= place {
             state.slots.resize_with(place + 1, Place::default);
         }
+        let is_known = state.is_known;
         let at = &mut state.slots[place];
         let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
+        let is_later = is_known && is_later(slot.number, at);
         let mut given = None;
         match &mut at.call {
             _ if slot.number == next_number(at.number) && is_free => (),
+            _ if is_later => (),
             _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong,
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
+            Progress::Done(told) => return Begun::Done(*told),
             Progress::Repeatable => (),
         }
         *at = Place { number: slot.number, call: Progress::Running };
@@ -293,11 +393,20 @@ impl Session {
         }
     }
 
-    fn answered(&self, slot: Slot, result: Result<Reply>, leased: Leased, is_kept: bool) {
+    fn answered(
+        &self,
+        slot: Slot,
+        result: Result<Reply>,
+        (leased, told): (Leased, Option<Told>),
+        is_kept: bool,
+    ) {
         let is_listed = matches!(result, Ok(Reply::Entries(_)));
         let nodes: Box<[NodeId]> =
             result.iter().filter(|_| is_kept && is_listed).flat_map(Reply::references).collect();
-        let frame = answer_frame(slot, result, leased);
+        if let Some(told) = told {
+            self.told.fetch_max(told.lsn, Ordering::AcqRel);
+        }
+        let frame = answer_frame(slot, result, leased, told);
         let mut state = self.state.lock();
         let at = &mut state.slots[usize::from(slot.place)];
         at.call = match is_kept {
@@ -336,6 +445,14 @@ impl Session {
         true
     }
 
+    /// Notes a reference to each of these inodes; false: the session has ended.
+    pub(super) fn note_all(&self, nodes: &[NodeId]) -> bool {
+        let mut refs = self.refs.lock();
+        let Some(refs) = refs.as_mut() else { return false };
+        nodes.iter().for_each(|node| *refs.entry(*node).or_default() += 1);
+        true
+    }
+
     /// Takes references back: of each inode at most as many as the client has. Those taken, and the
     /// inodes that it has none of any more.
     pub(super) fn give_back(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Vec<NodeId>) {
@@ -371,19 +488,26 @@ impl Session {
     }
 }
 
+/// Whether a call may come in a slot of which no more is known than that it was used.
+fn is_later(number: u32, at: &Place) -> bool {
+    let never = at.number == 0 && matches!(at.call, Progress::Running);
+    number > 0
+        && (never || matches!(at.call, Progress::Done(_)) && number.wrapping_sub(at.number) < u32::MAX / 2)
+}
+
 /// The number of a slot's call after this one. Zero is the number of none.
 fn next_number(number: u32) -> u32 {
     number.wrapping_add(1).max(1)
 }
 
 /// The frame of an answer. A client takes none that is too long, and would ask again and again.
-fn answer_frame(slot: Slot, result: Result<Reply>, leased: Leased) -> Vec<u8> {
-    let whole = frame(&ToClient::Answer(slot, result, leased));
+fn answer_frame(slot: Slot, result: Result<Reply>, leased: Leased, told: Option<Told>) -> Vec<u8> {
+    let whole = frame(&ToClient::Answer(slot, result, leased, told));
     if whole.len() - 4 <= FRAME_BYTES_MAX {
         return whole;
     }
     let text = "the answer is longer than a message may be".into();
-    frame(&ToClient::Answer(slot, Err(Error::Io(text)), Leased::Nothing))
+    frame(&ToClient::Answer(slot, Err(Error::Io(text)), Leased::Nothing, None))
 }
 
 /// The answer to one call. Dropped without being given (a panic), it says EIO.
@@ -402,7 +526,7 @@ pub(super) struct Answer {
 pub(super) struct Settled {
     session: Arc<Session>,
     slot: Slot,
-    leased: Leased,
+    leased: (Leased, Option<Told>),
     result: Result<Reply>,
 }
 
@@ -410,7 +534,9 @@ impl Answer {
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
-        let leased = leased(like, &result);
+        let told = sessions::take_told();
+        let is_told = self.session.is_lasting && like.is_some_and(|like| like.changes) && result.is_ok();
+        let leased = (leased(like, &result), told.filter(|_| is_told));
         if matches!(result, Err(Error::Io(_))) && self.ended.load(Ordering::Acquire) {
             // probably the cell is closed: it was not done, and is sent again to the next server
             return self.session.undo(slot);
@@ -438,7 +564,7 @@ impl Drop for Answer {
         self.session.promised.fetch_sub(self.bytes, Ordering::Relaxed);
         if let Some(slot) = self.slot.take() {
             let lost = Error::Io("the operation ended in a panic".into());
-            self.session.answered(slot, Err(lost), Leased::Nothing, true);
+            self.session.answered(slot, Err(lost), (Leased::Nothing, None), true);
         }
     }
 }

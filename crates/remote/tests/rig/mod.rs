@@ -5,6 +5,7 @@ pub mod proxy;
 pub mod raw;
 
 use leeward_env::{Ctx, Env};
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
 use leeward_remote::{Asker, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
 use leeward_vfs::{Backend, Gate, GateOptions};
@@ -178,9 +179,11 @@ fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
     (cell, gate)
 }
 
-fn start(env: &Env, (cell, gate): (&Cell, &Gate), table: &Arc<Table>, listener: TcpListener) -> Server {
-    Server::start(env, (gate, cell.leases()), &server_keys(), table.clone(), vec![listener])
-        .expect("a server")
+fn start(env: &Env, (cell, gate): (&Arc<Cell>, &Gate), table: &Arc<Table>, listener: TcpListener) -> Server {
+    let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
+    let server = Server::start(env, parts, &server_keys(), table.clone(), vec![listener]).expect("a server");
+    assert!(server.wait_recovered());
+    server
 }
 
 impl Drop for Rig {

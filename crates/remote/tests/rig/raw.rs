@@ -65,7 +65,10 @@ impl Raw {
         let mut raw = Raw::connect(rig, tls(seed));
         raw.say(&ToServer::Hello(Hello { session, ..HELLO }));
         match raw.hear() {
-            Ok(ToClient::Welcome { session, .. }) => (raw, session),
+            Ok(ToClient::Welcome { session, .. }) => {
+                assert!(matches!(raw.hear(), Ok(ToClient::Ready)));
+                (raw, session)
+            }
             other => panic!("not let in: {other:?}"),
         }
     }
@@ -84,10 +87,15 @@ impl Raw {
         self.stream.write_all(bytes).and_then(|()| self.stream.flush()).is_ok()
     }
 
-    /// The next message.
+    /// The next message, but not of what is durable.
     pub fn hear(&mut self) -> std::result::Result<ToClient, HungUp> {
-        let bytes = self.hear_frame()?;
-        Ok(message(&bytes).expect("a message"))
+        loop {
+            let bytes = self.hear_frame()?;
+            match message(&bytes).expect("a message") {
+                ToClient::Durable(_) => (),
+                other => return Ok(other),
+            }
+        }
     }
 
     fn hear_frame(&mut self) -> std::result::Result<Vec<u8>, HungUp> {
@@ -110,7 +118,7 @@ impl Raw {
     pub fn call(&mut self, slot: Slot, caller: Caller, op: Op<'_>) -> Result<Reply> {
         self.say(&ToServer::Call(slot, Call::Op(caller, op)));
         match self.hear() {
-            Ok(ToClient::Answer(at, result, _)) if at == slot => result,
+            Ok(ToClient::Answer(at, result, ..)) if at == slot => result,
             other => panic!("{other:?} for {op:?}"),
         }
     }

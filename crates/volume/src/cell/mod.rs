@@ -37,6 +37,7 @@ use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
@@ -467,7 +468,8 @@ impl Cell {
         }
         self.shard.watch_clock(0);
         let stored = self.close_log().map_err(Error::from).and_then(|()| self.shard.apply_stored());
-        let committed = self.shard.commit_if_dirty();
+        let ended = if stored.is_ok() { self.end_sessions() } else { Ok(()) };
+        let committed = ended.and_then(|()| self.shard.commit_if_dirty());
         let failed = |what: &str, e: Error| Failure {
             message: format!(
                 "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
@@ -486,6 +488,11 @@ impl Cell {
             tracing::warn!("the metadata journal is left to the next opening: {e}");
         }
         Ok(())
+    }
+
+    /// Everything is durable, so clients have nothing to ask for again.
+    fn end_sessions(&self) -> Result<()> {
+        self.sessions().iter().try_for_each(|session| self.end_session(session.number))
     }
 
     /// Problems that an operator must look at, in words: why nothing can be changed any more, or
@@ -673,6 +680,7 @@ pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
         xattrs: 0,
         pool: 0,
         flags: InodeFlags::default(),
+        content_lsn: 0,
         birth: 1,
         body: Body::Dir { entries: 0 },
     }
@@ -755,6 +763,7 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
     st.buckets = Arc::new(buckets);
     st.load_accounts(&*moment)?;
     st.load_uploads(&*moment)?;
+    st.load_sessions(kv, &*moment)?;
     each(&*moment, keys::table_range(Table::Unfolded), |key, v| {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())

@@ -40,6 +40,7 @@ impl State {
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
             && !self.clock_due
+            && !self.sessions.is_dirty()
             && self.replaced.is_empty()
             && self.released.is_empty()
     }
@@ -59,6 +60,7 @@ impl State {
         for (dir, by) in self.unfolded.freeze() {
             self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
+        self.enter_told(cache);
         self.enter_snapshots(cache);
         self.list_the_dead(cache);
         let mut garbage = std::mem::take(&mut self.replaced);

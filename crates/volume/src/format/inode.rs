@@ -70,6 +70,8 @@ pub struct Inode {
     pub pool: u8,
     /// Flags, as `chattr` sets them.
     pub flags: InodeFlags,
+    /// The number of the last change of content that is in the records; 0: none that has one.
+    pub content_lsn: u64,
     /// Epoch of the volume in which this version of the record was written.
     pub birth: u32,
     /// The rest.
@@ -97,6 +99,8 @@ const VERSION_NAMED: u8 = 2;
 const VERSION_POOL: u8 = 3;
 /// Version of inodes with flags that users set.
 const VERSION_FLAGS: u8 = 4;
+/// Version of inodes with the number of a change.
+const VERSION_NUMBERED: u8 = 5;
 /// Version of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
 /// Version of segments with their volume and pool.
@@ -114,6 +118,7 @@ const FLAG_BINNED: u8 = 8;
 const FLAG_NAMED: u8 = 16;
 const FLAG_POOL: u8 = 32;
 const FLAG_FLAGS: u8 = 64;
+const FLAG_NUMBERED: u8 = 128;
 
 impl Inode {
     /// Attributes for stat.
@@ -188,11 +193,14 @@ impl Inode {
         let marks = marks + u8::from(self.linked) * FLAG_LINKED + u8::from(self.binned) * FLAG_BINNED;
         let name = self.name.as_deref().unwrap_or_default();
         let marks = marks + u8::from(!name.is_empty()) * FLAG_NAMED + u8::from(self.pool > 0) * FLAG_POOL;
-        let marks = marks + u8::from(!self.flags.is_empty()) * FLAG_FLAGS;
-        let version = match (self.flags.is_empty(), self.pool, name.len()) {
-            (false, ..) => VERSION_FLAGS,
-            (true, 0, 0) => VERSION,
-            (true, 0, _) => VERSION_NAMED,
+        let numbered = self.content_lsn > 0;
+        let marks =
+            marks + u8::from(!self.flags.is_empty()) * FLAG_FLAGS + u8::from(numbered) * FLAG_NUMBERED;
+        let version = match (numbered, self.flags.is_empty(), self.pool, name.len()) {
+            (true, ..) => VERSION_NUMBERED,
+            (_, false, ..) => VERSION_FLAGS,
+            (_, true, 0, 0) => VERSION,
+            (_, true, 0, _) => VERSION_NAMED,
             _ => VERSION_POOL,
         };
         let name_len = u8::try_from(name.len()).expect("names have at most 255 bytes");
@@ -212,6 +220,9 @@ impl Inode {
         }
         if !self.flags.is_empty() {
             out.extend_from_slice(&self.flags.bits().to_be_bytes());
+        }
+        if numbered {
+            out.extend_from_slice(&self.content_lsn.to_be_bytes());
         }
         out.extend_from_slice(name);
         match &self.body {
@@ -241,13 +252,14 @@ impl Inode {
         let mut r = Reader(bytes);
         let [version, kind, marks, name_len] = r.take()?;
         let (named, in_pool) = (marks & FLAG_NAMED != 0, marks & FLAG_POOL != 0);
-        let flagged = marks & FLAG_FLAGS != 0;
+        let (flagged, numbered) = (marks & FLAG_FLAGS != 0, marks & FLAG_NUMBERED != 0);
         if !matches!(
-            (version, named, in_pool, flagged),
-            (VERSION, false, false, false)
-                | (VERSION_NAMED, true, false, false)
-                | (VERSION_POOL, _, true, false)
-                | (VERSION_FLAGS, _, _, true)
+            (version, named, in_pool, flagged, numbered),
+            (VERSION, false, false, false, false)
+                | (VERSION_NAMED, true, false, false, false)
+                | (VERSION_POOL, _, true, false, false)
+                | (VERSION_FLAGS, _, _, true, false)
+                | (VERSION_NUMBERED, _, _, _, true)
         ) {
             return None;
         }
@@ -260,6 +272,7 @@ impl Inode {
         }
         let pool = if in_pool { r.take::<1>()?[0] } else { 0 };
         let flags = InodeFlags::from_bits(if flagged { r.u32()? } else { 0 });
+        let content_lsn = if numbered { r.u64()? } else { 0 };
         let name = if named { Some(r.bytes(name_len.into())?.into()) } else { None };
         let body = match kind {
             Kind::Dir => Body::Dir { entries: r.u64()? },
@@ -281,6 +294,7 @@ impl Inode {
             xattrs: xattrs?,
             pool,
             flags,
+            content_lsn,
             birth: birth?,
             size: size?,
             allocated: allocated?,

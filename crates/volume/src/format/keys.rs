@@ -39,6 +39,8 @@ const TABLE_SCRUB_PLACE: u32 = SYSTEM + 18;
 const TABLE_UPLOAD: u32 = SYSTEM + 19;
 const TABLE_HOST: u32 = SYSTEM + 20;
 const TABLE_IDENTITY: u32 = SYSTEM + 21;
+const TABLE_SESSION: u32 = SYSTEM + 22;
+const TABLE_OUTCOME: u32 = SYSTEM + 23;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -155,6 +157,16 @@ pub fn clock() -> Key {
     build(TABLE_CELL, 1, 0, &[])
 }
 
+/// The number of the last change of a client, and that of the process.
+pub fn told() -> Key {
+    build(TABLE_CELL, 3, 0, &[])
+}
+
+/// The range of [`told`].
+pub fn told_range() -> (Key, Key) {
+    (told(), build(TABLE_CELL, 4, 0, &[]))
+}
+
 /// Number of the next pool.
 pub fn pools() -> Key {
     build(TABLE_CELL, 2, 0, &[])
@@ -242,6 +254,26 @@ pub fn host(name: &str) -> Key {
 /// The cell's own key pair.
 pub fn identity() -> Key {
     build(TABLE_IDENTITY, 0, 0, &[])
+}
+
+/// A session of a client, by number.
+pub fn session(number: u64) -> Key {
+    build(TABLE_SESSION, number, 0, &[])
+}
+
+/// What came of the last change in a slot of a session.
+pub fn outcome(session: u64, slot: u16) -> Key {
+    build(TABLE_OUTCOME, session, 0, &slot.to_be_bytes())
+}
+
+/// What came of the last changes in all slots of a session.
+pub fn outcome_range(session: u64) -> (Key, Key) {
+    (build(TABLE_OUTCOME, session, 0, &[]), build(TABLE_OUTCOME, session + 1, 0, &[]))
+}
+
+/// The slot in a key of [`outcome`].
+pub fn parse_outcome(key: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(key.get(13..)?.try_into().ok()?))
 }
 
 /// The name in a key of users, of hosts and of buckets, the id in a key of S3 keys.
@@ -575,6 +607,10 @@ pub enum Table {
     Host,
     /// The cell's own key pair.
     Identity,
+    /// Sessions of clients.
+    Session,
+    /// What came of their changes.
+    Outcome,
 }
 
 /// The range of a system table.
@@ -601,6 +637,8 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Upload => TABLE_UPLOAD,
         Table::Host => TABLE_HOST,
         Table::Identity => TABLE_IDENTITY,
+        Table::Session => TABLE_SESSION,
+        Table::Outcome => TABLE_OUTCOME,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -10,6 +10,7 @@ pub mod stored;
 
 pub mod schedule;
 pub mod scrub;
+mod sessions;
 mod uploads;
 
 pub(crate) use uploads::{plain_orphan, text};

@@ -6,6 +6,7 @@ use super::flags;
 use crate::format::extents::{WINDOW, window_of};
 use crate::format::inode::{Body, Inode, time};
 use crate::shard::Shard;
+use crate::state::Effect;
 use crate::state::pending::Change;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::FILE_BYTES_MAX;
@@ -97,7 +98,9 @@ impl Tx<'_> {
             }
         };
         let finished = resize.as_ref().is_none_or(|step| step.is_last);
-        if finished {
+        if !finished {
+            self.goes_on();
+        } else if !self.restores_content() {
             self.set_owner(&mut inode, set);
             self.set_mode(node, &mut inode, set)?;
             self.set_times(&mut inode, set, resize.is_some());
@@ -106,7 +109,9 @@ impl Tx<'_> {
         match resize {
             None => self.put_inode(node, &inode)?,
             Some(ref step) => {
-                self.drop_privileges(&mut inode);
+                if !self.restores_content() {
+                    self.drop_privileges(&mut inode);
+                }
                 let changes = vec![step.change.clone()];
                 self.change(node, &mut inode, changes, step.grows, Vec::new(), step.windows)?;
             }
@@ -210,8 +215,12 @@ impl Tx<'_> {
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> TxResult<Reply> {
         self.quietly();
         if self.st.refs.get(node) <= count && self.st.orphans.contains(&node) {
-            let inode = self.inode(node)?;
-            self.free(node, &inode)?;
+            if self.st.sessions.keep_all() {
+                self.then(Effect::Held(node));
+            } else {
+                let inode = self.inode(node)?;
+                self.free(node, &inode)?;
+            }
         }
         self.st.refs.sub(node, count);
         Ok(Reply::Done)

@@ -286,13 +286,36 @@ impl Tx<'_> {
                 self.apply_change(node, inode, change)?;
             }
             self.settle_windows(node, inode)?;
+            inode.content_lsn = self.content_lsn(node, inode);
             return self.put_inode(node, inode);
         }
         self.put_inode(node, inode)?;
         let (size, allocated) = (inode.size, inode.allocated);
-        let change = ContentChange { changes, grows, fills, windows, size, allocated };
+        let change = ContentChange {
+            lsn: self.content_lsn(node, inode),
+            changes,
+            grows,
+            fills,
+            windows,
+            size,
+            allocated,
+        };
         self.then(Effect::Change(node, change));
         Ok(())
+    }
+
+    /// The number of this change of content. Where the content stays what it is, that of the last one.
+    fn content_lsn(&self, node: NodeId, inode: &Inode) -> u64 {
+        match self.is_quiet() {
+            true => self.last_content_lsn(node, inode),
+            false => self.lsn(),
+        }
+    }
+
+    /// The number of the last change of content, pending ones included.
+    pub(crate) fn last_content_lsn(&self, node: NodeId, inode: &Inode) -> u64 {
+        let pending = self.st.files.get(&node).map_or(0, |pending| pending.lsn_of(u64::MAX));
+        inode.content_lsn.max(pending)
     }
 
     /// Moves one change into the records. Does not write the inode record.
@@ -407,9 +430,20 @@ impl Tx<'_> {
             self.apply_change(node, &mut inode, change)?;
         }
         self.settle_windows(node, &mut inode)?;
+        let lsn = self.st.files.get(&node).map_or(0, |pending| pending.lsn_of(*last));
+        inode.content_lsn = inode.content_lsn.max(lsn);
         self.put_inode(node, &inode)?;
         self.then(Effect::Applied { node, last: *last, size: inode.size, allocated: inode.allocated });
         Ok(())
+    }
+
+    /// Notes in an inode that its content changes now. Of what is done again only the content may be
+    /// missing, and later changes be there.
+    pub(crate) fn touch_content(&self, inode: &mut Inode) {
+        if !self.restores_content() {
+            inode.touch(self.now);
+            self.drop_privileges(inode);
+        }
     }
 
     /// Clears setuid and setgid when a user other than root changes content.
@@ -565,8 +599,10 @@ impl Shard {
                     return Ok(Written::Crowded(chunk));
                 }
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
-                inode.touch(tx.now);
-                tx.drop_privileges(&mut inode);
+                tx.touch_content(&mut inode);
+                if place == Place::AtEnd {
+                    tx.comes_to(NodeId(0), offset);
+                }
                 tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
                 Ok(Written::Done)
             });

@@ -75,6 +75,7 @@ impl Tx<'_> {
         }
         self.settle_windows(c.to, &mut inode)?;
         inode.size = inode.size.max(range.end);
+        inode.content_lsn = self.lsn();
         inode.touch(self.now);
         self.drop_privileges(&mut inode);
         self.put_inode(c.to, &inode)?;

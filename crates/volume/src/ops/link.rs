@@ -38,6 +38,7 @@ impl Tx<'_> {
         self.put_inode(node, &inode)?;
         self.put_inode(dir, &parent)?;
         self.put_dentry(dir, name, node, inode.kind)?;
+        self.comes_to(node, 0);
         self.show(node);
         Ok(Reply::Attr(self.attr(node, &inode)))
     }

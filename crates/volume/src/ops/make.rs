@@ -53,6 +53,7 @@ impl Tx<'_> {
         self.put_dentry(new.dir, new.name, node, kind)?;
         self.put_new(keys::inode(node), inode.encode());
         self.add_stats(new.dir, by);
+        self.comes_to(node, 0);
         self.show(node);
         Ok(Reply::Attr(inode.attr(node)))
     }
@@ -66,6 +67,7 @@ impl Tx<'_> {
         self.put_new(keys::inode(node), inode.encode());
         self.put_new(keys::orphan(node), plain_orphan());
         self.then(Effect::Orphan(node));
+        self.comes_to(node, 0);
         self.show(node);
         Ok(Reply::Attr(inode.attr(node)))
     }
@@ -116,6 +118,7 @@ impl Tx<'_> {
             xattrs: 0,
             pool: parent.pool,
             flags: parent.flags.and(INHERITED),
+            content_lsn: 0,
             birth,
             body,
         };
@@ -126,8 +129,29 @@ impl Tx<'_> {
         Ok((node, inode))
     }
 
+    /// The number that an inode had which a crash has taken.
+    fn allocate_again(&mut self, volume: u32, node: NodeId) -> TxResult<(NodeId, u32)> {
+        let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
+        // numbers below were given out durably, those above not by the process before
+        let given_out = self.st.sessions.given_out(volume);
+        if node.volume() != volume || !given_out.contains(&node.inode()) {
+            return Err(Error::Invalid.into());
+        }
+        let birth = v.epoch;
+        match self.get(&keys::inode(node))? {
+            Some(_) => Err(Error::Exists.into()),
+            None => Ok((node, birth)),
+        }
+    }
+
     /// An inode number never used before in the volume, and the volume's epoch.
     pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<(NodeId, u32)> {
+        if let Some(told) = self.ctx.again.filter(|told| told.node > 0) {
+            return self.allocate_again(volume, NodeId(told.node));
+        }
+        if self.st.sessions.has_left_out() {
+            self.st.leave_out_numbers();
+        }
         let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
         let node = NodeId::new(volume, v.next_inode);
         let birth = v.epoch;

@@ -125,6 +125,7 @@ impl Tx<'_> {
         merge: &Merge,
         write: Option<Change>,
     ) -> TxResult<bool> {
+        self.quietly();
         let mut inode = self.file(node)?;
         if self.merge_of(node, &inode, chunk)?.as_ref() != Some(merge) {
             return Ok(false);

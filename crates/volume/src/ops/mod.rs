@@ -76,7 +76,7 @@ impl Tx<'_> {
     pub(crate) fn charge(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
         for quota_dir in self.quota_dirs(dir)? {
             let sum = self.charged(quota_dir).plus(by);
-            if by.bytes > 0 || by.inodes() > 0 {
+            if (by.bytes > 0 || by.inodes() > 0) && self.ctx.again.is_none() {
                 self.check_quota(quota_dir, sum)?;
             }
             self.charges.push((quota_dir, by));

@@ -55,6 +55,7 @@ impl Tx<'_> {
         }
         self.count_first_name(p, &mut inode)?;
         self.place(p.dir, p.name, Dentry { node: p.node, kind: Kind::File })?;
+        self.comes_to(p.node, 0);
         Ok(Ok(Reply::Attr(self.attr(p.node, &inode))))
     }
 

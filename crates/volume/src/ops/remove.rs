@@ -14,6 +14,7 @@ impl Tx<'_> {
         self.check_over(Some(entry), over)?;
         self.remove_entry(dir, name, Kind::File)?;
         let nlink = self.drop_link(dir, entry.node, Some(name))?;
+        self.comes_to(entry.node, u64::from(nlink));
         Ok(Reply::Removed { node: entry.node, nlink })
     }
 
@@ -25,6 +26,7 @@ impl Tx<'_> {
         }
         self.remove_entry(dir, name, Kind::Dir)?;
         self.drop_dir(dir, name, entry.node)?;
+        self.comes_to(entry.node, 0);
         Ok(Reply::Removed { node: entry.node, nlink: 0 })
     }
 
@@ -89,6 +91,7 @@ impl Tx<'_> {
     /// A directory loses its name; it must be empty.
     pub(crate) fn drop_dir(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> TxResult<()> {
         let mut inode = self.inode(node)?;
+        self.builds_on(keys::inode(node));
         if self.is_needed(node)? {
             return Err(Error::NotEmpty.into());
         }
@@ -139,9 +142,13 @@ impl Tx<'_> {
 
     /// Releases an inode without a name: it is freed now, or when the last reference goes.
     pub(crate) fn release(&mut self, node: NodeId, inode: &Inode) -> TxResult<()> {
-        if self.st.refs.get(node) > 0 {
+        let is_referred_to = self.st.refs.get(node) > 0;
+        if is_referred_to || self.st.sessions.keep_all() {
             self.put(keys::orphan(node), plain_orphan());
             self.then(Effect::Orphan(node));
+            if !is_referred_to {
+                self.then(Effect::Held(node));
+            }
             Ok(())
         } else {
             self.free(node, inode)

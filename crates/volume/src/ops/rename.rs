@@ -132,6 +132,7 @@ impl Tx<'_> {
                 self.check_moved(r.from_dir)?;
             }
         }
+        self.comes_to(source.node, 0);
         Ok(Ok(Reply::Done))
     }
 

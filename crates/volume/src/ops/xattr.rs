@@ -195,6 +195,7 @@ impl Tx<'_> {
             None => {}
         }
         self.put_inode(node, &inode)?;
+        self.comes_to(node, 0);
         Ok(Reply::Done)
     }
 
@@ -215,6 +216,7 @@ impl Tx<'_> {
         inode.times[time::C] = self.now;
         self.remove_xattr_record(node, name)?;
         self.put_inode(node, &inode)?;
+        self.comes_to(node, 0);
         Ok(Reply::Done)
     }
 }

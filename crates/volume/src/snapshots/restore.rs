@@ -143,6 +143,7 @@ impl Tx<'_> {
             self.put_extents(file.to, window, &shared)?;
         }
         inode.allocated += grown;
+        inode.content_lsn = self.lsn();
         self.put_inode(file.to, &inode)?;
         let dir = Self::counted_in(file.to, &inode);
         self.add_stats(dir, Stats { bytes: grown as i64, ..Stats::default() });

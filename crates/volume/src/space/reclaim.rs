@@ -204,6 +204,11 @@ impl Shard {
                 let freed = match Option::<PartRecord>::decode(value)? {
                     _ if leaves => None, // freed with its volume
                     Some(part) => st.uploads.add(node, part),
+                    None if st.sessions.keep_all() => {
+                        st.orphans.insert(node);
+                        st.sessions.hold(node);
+                        None
+                    }
                     None => Some(node),
                 };
                 st.reclaim.extend(freed);

@@ -34,6 +34,8 @@ pub(crate) enum Effect {
     UploadGone(NodeId),
     /// The inode is this part of an upload.
     Part(NodeId, PartRecord),
+    /// Nobody is known to have a reference to the inode, which has no name any more.
+    Held(NodeId),
     /// Nobody can reach the inode any more.
     Gone(NodeId),
     /// Its records are to be freed in steps.
@@ -77,6 +79,8 @@ pub(crate) enum Effect {
 /// Changes of a file's content that are not in its records.
 #[derive(Debug)]
 pub(crate) struct ContentChange {
+    /// The operation's number.
+    pub(crate) lsn: u64,
     /// In order.
     pub(crate) changes: Vec<Change>,
     /// Bytes by which the allocation grows.
@@ -103,6 +107,7 @@ impl State {
             Effect::Named(node) => {
                 self.orphans.remove(&node);
             }
+            Effect::Held(node) => self.sessions.hold(node),
             Effect::Upload(upload, record) => {
                 let parts = self.uploads.set(upload, record);
                 self.release_parts(parts);
@@ -210,7 +215,7 @@ impl State {
     }
 
     fn change_content(&mut self, node: NodeId, change: ContentChange, dead: &mut Vec<(Addr, u32)>) {
-        let ContentChange { changes, grows, fills, windows, size, allocated } = change;
+        let ContentChange { lsn, changes, grows, fills, windows, size, allocated } = change;
         let epoch = self.volumes.get(&node.volume()).map_or(1, |v| v.epoch);
         let new = || Pending::new(size, allocated, epoch);
         let pending = self.files.entry(node).or_insert_with(new);
@@ -220,7 +225,7 @@ impl State {
             if let Change::Write { addr, .. } = &change {
                 self.by_segment.entry(addr.segment).or_default().insert(node);
             }
-            pending.push(change, |addr, len| dead.push((addr, len)));
+            pending.push(change, lsn, |addr, len| dead.push((addr, len)));
         }
         fills.into_iter().for_each(|hole| pending.fill(hole));
         pending.add_windows(windows);

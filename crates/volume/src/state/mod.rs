@@ -6,6 +6,7 @@ pub(crate) mod pending;
 pub(crate) mod quota;
 pub(crate) mod refs;
 pub(crate) mod segments;
+pub(crate) mod sessions;
 pub(crate) mod snapshots;
 pub(crate) mod unreadable;
 
@@ -31,6 +32,7 @@ use crate::state::pending::Pending;
 use crate::state::quota::Quotas;
 use crate::state::refs::Refs;
 use crate::state::segments::Segments;
+use crate::state::sessions::SessionTable;
 use crate::state::snapshots::Snapshots;
 use crate::state::unreadable::Unreadable;
 use bins::Bins;
@@ -116,6 +118,10 @@ pub struct State {
     pub quotas: Quotas,
     /// References of front ends.
     pub refs: Refs,
+    /// The number of the last change.
+    pub lsn: u64,
+    /// Sessions of clients.
+    pub sessions: SessionTable,
     /// Inodes without a name that are still referenced.
     pub orphans: BTreeSet<NodeId>,
     /// Inodes without a name or reference whose records are to be freed in steps.
@@ -139,6 +145,11 @@ impl State {
             true => self.snapshots.held(dir.volume()).held.bytes,
             false => 0,
         }
+    }
+
+    /// The number of the next change.
+    pub(crate) fn next_lsn(&self) -> u64 {
+        self.lsn + 1
     }
 
     /// Whether changes with data in this segment may enter the records.
@@ -194,8 +205,19 @@ impl State {
     }
 
     pub(crate) fn enter(&mut self, key: Key, value: Option<Value>, new: bool, cache: &RecordCache) {
+        self.enter_by(key, value, new, (0, cache));
+    }
+
+    /// [`State::enter`] for a client.
+    pub(crate) fn enter_by(
+        &mut self,
+        key: Key,
+        value: Option<Value>,
+        new: bool,
+        (client, cache): (u64, &RecordCache),
+    ) {
         let committing = &self.committing;
-        self.running.records.enter(key, value, |key| {
+        self.running.records.enter(key, value, client, |key| {
             let below = committing.iter().rev().find_map(|c| c.get(key)).map(|s| s.value.is_none());
             new || below.unwrap_or_else(|| matches!(cache.get(key), Some(None)))
         });

@@ -20,11 +20,18 @@ use std::ops::Bound;
 pub struct Slot {
     /// `None`: removed.
     pub value: Option<Value>,
+    /// The client that changed it last; 0: none on another machine.
+    pub by: u64,
     /// Whether nothing below holds the key: then its removal leaves nothing to remember.
     fresh: bool,
 }
 
 impl Slot {
+    /// Whether it was made here: nothing below holds the key.
+    pub fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     /// Whether there is nothing to write: the record exists neither here nor below.
     pub fn is_nothing(&self) -> bool {
         self.fresh && self.value.is_none()
@@ -69,14 +76,14 @@ impl Overlay {
 
     /// Writes a record or removes it. For a key that is new here, `is_fresh` tells whether nothing
     /// below holds it.
-    pub fn enter(&mut self, key: Key, value: Option<Value>, is_fresh: impl FnOnce(&Key) -> bool) {
+    pub fn enter(&mut self, key: Key, value: Option<Value>, by: u64, is_fresh: impl FnOnce(&Key) -> bool) {
         match self.slots.entry(key) {
-            Entry::Occupied(mut e) => e.get_mut().value = value,
+            Entry::Occupied(mut e) => (e.get_mut().value, e.get_mut().by) = (value, by),
             Entry::Vacant(e) => {
                 let fresh = is_fresh(e.key());
                 if value.is_some() || !fresh {
                     self.order.get_mut().noted.push(e.key().clone());
-                    e.insert(Slot { value, fresh });
+                    e.insert(Slot { value, by, fresh });
                 }
             }
         }
@@ -120,11 +127,11 @@ mod tests {
     fn scans_in_order_what_came_before_and_between() {
         let mut o = Overlay::default();
         for k in ["d", "b", "a"] {
-            o.enter(key(k), value(k), |_| true);
+            o.enter(key(k), value(k), 0, |_| true);
         }
         assert_eq!(all(&o, "a", "c"), [(key("a"), value("a")), (key("b"), value("b"))]);
-        o.enter(key("aa"), value("1"), |_| true);
-        o.enter(key("b"), value("2"), |_| panic!("known"));
+        o.enter(key("aa"), value("1"), 0, |_| true);
+        o.enter(key("b"), value("2"), 0, |_| panic!("known"));
         let expected = [(key("aa"), value("1")), (key("b"), value("2")), (key("d"), value("d"))];
         assert_eq!(all(&o, "aa", "e"), expected);
         let mut seen = 0;
@@ -138,12 +145,12 @@ mod tests {
     #[test]
     fn a_record_that_never_was_leaves_nothing_to_write() {
         let mut o = Overlay::default();
-        o.enter(key("never"), None, |_| true);
+        o.enter(key("never"), None, 0, |_| true);
         assert!(o.is_empty());
-        o.enter(key("new"), value("1"), |_| true);
-        o.enter(key("new"), None, |_| panic!("known"));
+        o.enter(key("new"), value("1"), 0, |_| true);
+        o.enter(key("new"), None, 0, |_| panic!("known"));
         assert!(o.get(b"new").is_some_and(Slot::is_nothing));
-        o.enter(key("old"), None, |_| false);
+        o.enter(key("old"), None, 0, |_| false);
         assert!(o.get(b"old").is_some_and(|s| !s.is_nothing() && s.value.is_none()));
     }
 }

@@ -68,6 +68,8 @@ struct Piece {
 #[derive(Debug, Default)]
 pub struct Pending {
     queue: VecDeque<(u64, Change)>,
+    /// The number of the last operation in each change of the queue.
+    lsns: VecDeque<u64>,
     pieces: BTreeMap<u64, Piece>,
     next: u64,
     run: u64,
@@ -98,6 +100,12 @@ impl Pending {
         self.queue.iter()
     }
 
+    /// The number of the last operation among the changes up to `last`; 0: there are none.
+    pub fn lsn_of(&self, last: u64) -> u64 {
+        let changes = self.queue.iter().zip(&self.lsns).take_while(|((sequence, _), _)| *sequence <= last);
+        changes.last().map_or(0, |(_, lsn)| *lsn)
+    }
+
     /// Whether the queue must be moved into the records before it takes more.
     pub fn is_full(&self) -> bool {
         self.cost >= QUEUE_COST_MAX
@@ -108,8 +116,8 @@ impl Pending {
         self.cost += windows * WINDOW_COST;
     }
 
-    /// Adds a change; calls `dead` with data that nobody will need.
-    pub fn push(&mut self, change: Change, mut dead: impl FnMut(Addr, u32)) {
+    /// Adds a change of the operation with this number; calls `dead` with data that nobody will need.
+    pub fn push(&mut self, change: Change, lsn: u64, mut dead: impl FnMut(Addr, u32)) {
         let sequence = self.next;
         self.next += 1;
         match &change {
@@ -120,6 +128,9 @@ impl Pending {
                 self.cover(*offset..offset + len, Some(Source::Data(*addr)), sequence, &mut dead);
                 self.size = self.size.max(offset + len);
                 if self.extend_last(*offset, *len, *addr, sequence) {
+                    if let Some(last) = self.lsns.back_mut() {
+                        *last = lsn;
+                    }
                     return;
                 }
             }
@@ -137,6 +148,7 @@ impl Pending {
             Change::Fill { .. } => {}
         }
         self.queue.push_back((sequence, change));
+        self.lsns.push_back(lsn);
         self.cost += 1;
     }
 
@@ -255,6 +267,7 @@ impl Pending {
         let mut before = self.segments();
         while self.queue.front().is_some_and(|(s, _)| *s <= last) {
             self.queue.pop_front();
+            self.lsns.pop_front();
         }
         self.pieces.retain(|_, p| p.sequence > last);
         if self.queue.is_empty() {

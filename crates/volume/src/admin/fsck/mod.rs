@@ -7,6 +7,7 @@ mod history;
 mod hosts;
 mod judged;
 mod request;
+mod sessions;
 mod strays;
 mod uploads;
 
@@ -75,6 +76,8 @@ struct Census {
     orphans: FxHashSet<NodeId>,
     kept: Kept,
     segments: FxHashMap<u64, SegmentRecord>,
+    /// Number of the process that has the cell.
+    process: u64,
     reserved: Reserved,
     /// What the quotas in memory count as used, when nothing else was in memory only.
     quotas: Vec<(NodeId, Stats)>,
@@ -115,6 +118,7 @@ impl Census {
             tag::INODE => {
                 let inode = Inode::decode(value)?;
                 self.report.inodes += 1;
+                self.content_lsn(node, &inode);
                 let seen = self.inodes.entry(node).or_default();
                 seen.kind = Some(inode.kind);
                 seen.nlink = inode.nlink;
@@ -390,6 +394,7 @@ impl Shard {
             c.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
             Ok(())
         })?;
+        c.sessions(moment)?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
             self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {

@@ -1,0 +1,76 @@
+//! Changes that the client was told of and does not know to be durable. After a crash of the server it
+//! asks for them again, in the order of their numbers.
+
+use super::slots::Outstanding;
+use crate::message::again_frame;
+use leeward_env::Told;
+use leeward_fs::NodeId;
+use std::collections::BTreeMap;
+
+/// Bytes of such changes above which the server is asked to make all durable, and at most: further changes
+/// wait then.
+const BYTES_MANY: usize = 64 << 20;
+const BYTES_MAX: usize = 192 << 20;
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct ToldChanges {
+    all: BTreeMap<u64, Change>,
+    bytes: usize,
+    /// The server has been asked to make them durable.
+    asked: bool,
+}
+
+struct Change {
+    told: Told,
+    /// Who asked, and the operation, as in messages.
+    body: Box<[u8]>,
+    /// Whose next fsync fails, if it is lost.
+    of: Vec<NodeId>,
+}
+
+impl ToldChanges {
+    /// The client was told of a change.
+    pub(super) fn add(&mut self, told: Told, call: &mut Outstanding) {
+        let (body, of) = call.take_change(told);
+        self.bytes += body.len();
+        self.all.insert(told.lsn, Change { told, body, of });
+    }
+
+    /// Whether the server is to be asked now to make all durable.
+    pub(super) fn are_many(&mut self) -> bool {
+        let are_many = self.bytes > BYTES_MANY && !self.asked;
+        self.asked |= are_many;
+        are_many
+    }
+
+    /// Whether further changes must wait.
+    pub(super) fn are_too_many(&self) -> bool {
+        self.bytes > BYTES_MAX
+    }
+
+    /// Changes with numbers up to this one are durable.
+    pub(super) fn durable(&mut self, lsn: u64) {
+        let left = self.all.split_off(&(lsn + 1));
+        let gone = std::mem::replace(&mut self.all, left);
+        self.bytes -= gone.values().map(|change| change.body.len()).sum::<usize>();
+        self.asked = false;
+    }
+
+    /// All that there are, as messages.
+    pub(super) fn again(&self) -> impl Iterator<Item = Vec<u8>> {
+        self.all.values().map(|change| again_frame(&change.told, &change.body))
+    }
+
+    /// A change is lost. The inodes that it was about.
+    pub(super) fn lost(&mut self, lsn: u64) -> Vec<NodeId> {
+        let Some(change) = self.all.remove(&lsn) else { return Vec::new() };
+        self.bytes -= change.body.len();
+        change.of
+    }
+
+    /// All are lost, or durable.
+    pub(super) fn clear(&mut self) {
+        *self = ToldChanges::default();
+    }
+}

@@ -1,0 +1,184 @@
+//! The thread `serve-lasting`: what the server stores of sessions so that they survive it, and what
+//! it tells clients of what is durable.
+//!
+//! A session is durable before its client is let in, so that a server after a crash waits for it. One whose
+//! client is silent for so long that its leases can be taken is noted as away, when all that it was told is
+//! durable: it is not waited for then. That it is back is durable before it is answered.
+
+use super::connection::{Connection, Letting};
+use super::session::Session;
+use super::{Shared, admit};
+use crate::message::{ToClient, frame};
+use leeward_fs::leases::TAKEN_AFTER;
+use leeward_fs::sessions::SessionRecord;
+use leeward_fs::{NodeId, Result};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often it is looked whether more is durable, while clients wait to hear that.
+const STEP: Duration = Duration::from_millis(20);
+/// And when nobody does.
+const IDLE_STEP: Duration = Duration::from_millis(500);
+
+/// What the thread is to do.
+pub(super) enum Job {
+    /// A client is to be let in.
+    LetIn(Arc<Connection>, Letting),
+    /// A session is over.
+    Forget(u64),
+}
+
+/// Does jobs until the server is gone.
+pub(super) fn run(shared: &Weak<Shared>, jobs: &Receiver<Job>) {
+    let mut step = IDLE_STEP;
+    loop {
+        let first = match jobs.recv_timeout(step) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        shared.do_jobs(first.into_iter().chain(jobs.try_iter()).collect());
+        step = if shared.tell_what_is_durable() { STEP } else { IDLE_STEP };
+    }
+}
+
+impl Shared {
+    fn do_jobs(self: &Arc<Self>, jobs: Vec<Job>) {
+        let mut letting = Vec::new();
+        for job in jobs {
+            match job {
+                Job::LetIn(connection, of) => {
+                    letting.extend(self.prepare(&connection, of).map(|let_in| (connection, let_in)))
+                }
+                Job::Forget(number) => {
+                    if let Err(e) = self.store.end_session(number) {
+                        tracing::warn!("what is stored of a session cannot be removed: {e}");
+                    }
+                }
+            }
+        }
+        if letting.is_empty() {
+            return;
+        }
+        // one for all
+        let durable = self.store.commit();
+        for (connection, (session, standing)) in letting {
+            match &durable {
+                Ok(()) => connection.welcome(self, &session, standing),
+                Err(e) => connection.refuse(
+                    crate::message::Refusal::Busy,
+                    &format!("the session cannot be stored ({e}): try again"),
+                ),
+            }
+        }
+    }
+
+    /// Finds or makes the session of a client, and stores it.
+    fn prepare(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        of: Letting,
+    ) -> Option<(Arc<Session>, crate::message::Standing)> {
+        let found = self.session(of).and_then(|(session, standing)| {
+            session.set_away(false);
+            self.store_session(&session).map_err(|e| (crate::message::Refusal::Busy, e.to_string()))?;
+            Ok((session, standing))
+        });
+        found.map_err(|(why, text)| connection.refuse(why, &text)).ok()
+    }
+
+    fn store_session(&self, session: &Session) -> Result<()> {
+        if !session.is_lasting() {
+            return Ok(());
+        }
+        let number = session.id.number;
+        let record =
+            SessionRecord { number, secret: session.id.secret, key: session.key, away: session.is_away() };
+        self.store.store_session(&record)
+    }
+
+    /// Whether clients wait to hear of more.
+    fn tell_what_is_durable(&self) -> bool {
+        if !self.recovery.is_over() {
+            return false;
+        }
+        let sessions = self.all_sessions();
+        let waiting: Vec<_> = sessions.iter().filter(|session| session.waits_to_hear()).collect();
+        if !waiting.is_empty() {
+            let durable = self.store.durable_up_to();
+            waiting.iter().for_each(|session| session.tell_durable(durable));
+        }
+        self.note_away(&sessions);
+        waiting.iter().any(|session| session.waits_to_hear())
+    }
+
+    /// Notes clients that were silent for long.
+    fn note_away(&self, sessions: &[Arc<Session>]) {
+        let now = self.env.now();
+        for session in sessions.iter().filter(|session| session.is_lasting() && !session.is_away()) {
+            let is_silent = now.saturating_sub(session.heard()) > TAKEN_AFTER;
+            if is_silent && session.is_all_durable() {
+                session.set_away(true);
+                if let Err(e) = self.store_session(session) {
+                    tracing::warn!("a session cannot be stored: {e}");
+                }
+            }
+        }
+    }
+
+    /// A client names inodes to which it has references since a process before.
+    pub(super) fn refer(&self, session: &Arc<Session>, (nodes, last): (&[NodeId], bool)) -> Result<()> {
+        let host = session.host();
+        if host.grant.is_restricted() {
+            return Err(leeward_fs::Error::NotPermitted);
+        }
+        let nodes: Vec<NodeId> =
+            nodes.iter().copied().filter(|node| admit::may_refer(&host.grant, *node)).collect();
+        if session.note_all(&nodes) {
+            self.store.refer(&nodes);
+        }
+        if last && self.recovery.has_referred(session.id.number) {
+            self.store.keep_all_inodes(false);
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Lets a client in, whose session is durable.
+    pub(super) fn welcome(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        session: &Arc<Session>,
+        standing: crate::message::Standing,
+    ) {
+        let host = session.host();
+        let welcome = ToClient::Welcome {
+            version: crate::message::VERSION,
+            session: session.id,
+            standing,
+            instance: shared.instance,
+            host: host.name.clone(),
+            wants_groups: host.grant.is_restricted(),
+        };
+        let mut frames = frame(&welcome);
+        let is_ready = shared.recovery.is_over();
+        if is_ready {
+            frames.extend(frame(&ToClient::Ready));
+        }
+        if !self.let_in(session, &frames, shared.env.now()) {
+            return self.refuse(crate::message::Refusal::Busy, "the session has just ended: try again");
+        }
+        if !is_ready && shared.recovery.is_over() {
+            self.line.pipe.send(&frame(&ToClient::Ready));
+        }
+        shared.strangers.lock().remove(&self.token);
+        // it may have been removed since it was asked for
+        shared.host_changed(session);
+        for (number, nodes) in shared.leases.unanswered(session.id.number) {
+            self.line.pipe.send(&frame(&ToClient::Recall { number, nodes }));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! After a crash of the server before: its clients ask again for what they were told of, and nothing
+//! else runs until all have done so, or were waited for long enough.
+//!
+//! The changes of all clients are done again in one order, that of their numbers: the lowest of those at
+//! hand runs when each client that is waited for has sent its next, or has said that there is none. So a
+//! client's changes are kept in memory a few at a time. A client that does not come back within
+//! [`WAIT_TIME`] is closed: durably, before anything else runs, so that it does not come after others
+//! have gone on without it.
+
+use super::session::Session;
+use crate::message::Caller;
+use leeward_env::{Ctx, Env, Nanos, Told};
+use leeward_fs::codec::{Input, Wire};
+use leeward_fs::leases::TAKEN_AFTER;
+use leeward_fs::sessions::{SessionRecord, Sessions};
+use leeward_fs::{Error, Op, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a client is waited for, at first and after each thing that it has sent. Its leases have run
+/// out then, too.
+const WAIT_TIME: Nanos = TAKEN_AFTER;
+/// How long all clients together may take.
+const TIME_MAX: Nanos = 120_000_000_000;
+/// Bytes of changes of one client at hand, above which no more are read from it.
+const WAITING_BYTES_MAX: usize = 2 << 20;
+/// How often the clock is looked at.
+const STEP: Duration = Duration::from_millis(50);
+
+/// See the module's head.
+pub(super) struct Recovery {
+    env: Env,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Sessions of processes before that may still come back.
+    known: BTreeMap<u64, SessionRecord>,
+    /// Those that are waited for.
+    awaited: BTreeMap<u64, Awaited>,
+    /// Those that have not named all inodes that they have references to.
+    referring: BTreeSet<u64>,
+    over: bool,
+}
+
+/// A session that is waited for.
+struct Awaited {
+    /// Until when.
+    until: Nanos,
+    /// Its client is there.
+    session: Option<Arc<Session>>,
+    waiting: VecDeque<Change>,
+    bytes: usize,
+    /// The number of its last change.
+    last: u64,
+    caught_up: bool,
+}
+
+/// A change that is to be done again.
+struct Change {
+    caller: Caller,
+    told: Told,
+    /// The operation, as in messages.
+    op: Vec<u8>,
+}
+
+impl Awaited {
+    fn new(until: Nanos) -> Awaited {
+        let waiting = VecDeque::new();
+        Awaited { until, session: None, waiting, bytes: 0, last: 0, caught_up: false }
+    }
+
+    /// Whether it is known what it asks for next, or that it asks for nothing.
+    fn is_ready(&self) -> bool {
+        self.caught_up || !self.waiting.is_empty()
+    }
+}
+
+impl Recovery {
+    pub(super) fn new(env: &Env, store: &dyn Sessions) -> Recovery {
+        let known: BTreeMap<_, _> =
+            store.sessions().into_iter().map(|record| (record.number, record)).collect();
+        let until = env.now() + WAIT_TIME;
+        let awaited: BTreeMap<_, _> = known
+            .values()
+            .filter(|record| !record.away)
+            .map(|record| (record.number, Awaited::new(until)))
+            .collect();
+        let referring = awaited.keys().copied().collect();
+        let state = Mutex::new(State { known, awaited, referring, over: false });
+        Recovery { env: env.clone(), state, changed: Condvar::new() }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().over
+    }
+
+    /// Takes the record of a session of a process before, whose client has come back.
+    pub(super) fn claim(&self, is_it: impl Fn(&SessionRecord) -> bool) -> Option<SessionRecord> {
+        let mut state = self.state.lock();
+        let number = state.known.values().find(|record| is_it(record))?.number;
+        state.known.remove(&number)
+    }
+
+    /// The client of a session that is waited for is there, and begins. False: it is not waited for, or has
+    /// caught up.
+    pub(super) fn begins(&self, session: &Arc<Session>) -> bool {
+        let mut state = self.state.lock();
+        let until = self.env.now() + WAIT_TIME;
+        let awaited = state.awaited.get_mut(&session.id.number).filter(|awaited| !awaited.caught_up);
+        match awaited {
+            Some(awaited) => {
+                *awaited = Awaited { session: Some(session.clone()), ..Awaited::new(until) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether a session has not caught up, and is waited for.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        self.state.lock().awaited.get(&number).is_some_and(|awaited| !awaited.caught_up)
+    }
+
+    /// Whether no more is to be read from a client now.
+    pub(super) fn is_full(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        state.awaited.get(&number).is_some_and(|awaited| awaited.bytes > WAITING_BYTES_MAX)
+    }
+
+    /// A client asks for a change again.
+    ///
+    /// # Errors
+    /// In words: it does not keep to the order.
+    pub(super) fn hear(
+        &self,
+        session: &Session,
+        (caller, told, op): (Caller, Told, &Op<'_>),
+    ) -> std::result::Result<(), &'static str> {
+        let mut state = self.state.lock();
+        let now = self.env.now();
+        let Some(awaited) = state.awaited.get_mut(&session.id.number) else {
+            drop(state);
+            if !session.was_away() {
+                return Err("nothing is to be asked for again");
+            }
+            // all that it was told is durable
+            session.tell_again(told.lsn, Ok(()));
+            return Ok(());
+        };
+        if awaited.caught_up || told.lsn <= awaited.last {
+            return Err("changes are not asked for again in the order of their numbers");
+        }
+        let mut bytes = Vec::new();
+        op.put(&mut bytes);
+        awaited.last = told.lsn;
+        awaited.until = now + WAIT_TIME;
+        awaited.bytes += bytes.len();
+        awaited.waiting.push_back(Change { caller, told, op: bytes });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A client has asked for all.
+    pub(super) fn caught_up(&self, number: u64) {
+        if let Some(awaited) = self.state.lock().awaited.get_mut(&number) {
+            awaited.caught_up = true;
+        }
+        self.changed.notify_all();
+    }
+
+    /// A session has named all inodes that it has references to, or is over. Whether no other is left that
+    /// has not.
+    pub(super) fn has_referred(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        state.referring.remove(&number) && state.referring.is_empty()
+    }
+
+    /// A session is over.
+    pub(super) fn ended(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.awaited.remove(&number);
+        state.known.remove(&number);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Does all changes again, and returns when nothing more is waited for. Sessions that were closed.
+    ///
+    /// # Errors
+    /// When what was done cannot be made durable.
+    pub(super) fn run(&self, store: &dyn Sessions, has_ended: impl Fn() -> bool) -> Result<Vec<u64>> {
+        let latest = self.env.now() + TIME_MAX;
+        let mut closed = Vec::new();
+        let mut state = self.state.lock();
+        let (begun, expected) = (self.env.now(), state.awaited.len());
+        let mut done = 0u64;
+        while !has_ended() {
+            closed.extend(state.give_up(self.env.now(), latest));
+            let are_ready = state.awaited.values().all(Awaited::is_ready);
+            match state.next().filter(|_| are_ready) {
+                Some((session, change)) => {
+                    drop(state);
+                    let result = run(store, &session, &change);
+                    session.tell_again(change.told.lsn, result);
+                    done += 1;
+                    state = self.state.lock();
+                }
+                None if are_ready => break,
+                None => drop(self.changed.wait_for(&mut state, STEP)),
+            }
+        }
+        drop(state);
+        for number in &closed {
+            store.end_session(*number)?;
+        }
+        store.commit()?;
+        if expected > 0 {
+            let took = (self.env.now() - begun) / 1_000_000;
+            let back = expected - closed.len();
+            tracing::info!(
+                "{back} of {expected} machines are back after a crash, {done} changes of theirs looked at, in {took} ms"
+            );
+        }
+        self.finish(&closed);
+        Ok(closed)
+    }
+
+    fn finish(&self, closed: &[u64]) {
+        let mut state = self.state.lock();
+        for number in closed {
+            state.known.remove(number);
+            state.referring.remove(number);
+        }
+        state.awaited.clear();
+        state.over = true;
+    }
+
+    /// Whether no client is left that may have references which it has not named.
+    pub(super) fn are_all_named(&self) -> bool {
+        self.state.lock().referring.is_empty()
+    }
+}
+
+impl State {
+    /// Stops waiting for those whose time is over.
+    fn give_up(&mut self, now: Nanos, latest: Nanos) -> Vec<u64> {
+        let is_over = |awaited: &Awaited| !awaited.caught_up && (now > awaited.until || now > latest);
+        let over = self.awaited.iter().filter(|(_, awaited)| is_over(awaited) && awaited.waiting.is_empty());
+        let over: Vec<u64> = over.map(|(number, _)| *number).collect();
+        for number in &over {
+            self.awaited.remove(number);
+            self.known.remove(number);
+        }
+        over
+    }
+
+    /// Takes the change with the lowest number.
+    fn next(&mut self) -> Option<(Arc<Session>, Change)> {
+        if !self.awaited.values().all(Awaited::is_ready) {
+            return None;
+        }
+        let heads = self.awaited.values_mut().filter(|awaited| !awaited.waiting.is_empty());
+        let awaited = heads.min_by_key(|awaited| awaited.waiting.front().map(|change| change.told.lsn))?;
+        let session = awaited.session.clone()?;
+        let change = awaited.waiting.pop_front()?;
+        awaited.bytes -= change.op.len();
+        Some((session, change))
+    }
+}
+
+fn run(store: &dyn Sessions, session: &Session, change: &Change) -> Result<()> {
+    let op = Op::take(&mut Input::new(&change.op)).map_err(|_| Error::Invalid)?;
+    let caller = Caller { refs: false, ..change.caller.clone() };
+    let (ctx, is_restricted) = session.admit(&caller, &op)?;
+    if is_restricted {
+        return Err(Error::NotPermitted);
+    }
+    let ctx = Ctx { wait: leeward_env::Wait::Allowed, ..ctx };
+    store.do_again(&ctx, &op, change.told).map(drop)
+}

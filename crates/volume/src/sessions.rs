@@ -1,0 +1,201 @@
+//! Sessions of clients that survive the process: their changes are done again after a crash, once.
+//!
+//! By number it is known which changes a crash has left: those of records up to the number that the last
+//! commit wrote, as commits are in the order of numbers; those of content up to the number in the
+//! file's inode, as content enters the records of a file in that order, but later than the commit.
+//! `docs/decisions/0033` has the rules, a checked model of which is in `protocol-model`.
+
+use crate::cell::Cell;
+use crate::format::keys;
+use crate::format::stored::Stored;
+use crate::shard::Shard;
+use crate::tx::Tx;
+use leeward_env::{Ctx, Told, Wait};
+use leeward_fs::sessions::{Again, Outcome, SessionRecord, Sessions};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use std::collections::BTreeSet;
+
+/// Slots of a session, at most.
+const SLOTS_MAX: usize = 1 << 16;
+
+/// How far the search is for what is durable.
+#[derive(Default)]
+pub(crate) struct Horizon {
+    durable: u64,
+    next: Option<Candidate>,
+}
+
+/// Changes that become durable next.
+struct Candidate {
+    /// Up to this number.
+    lsn: u64,
+    /// Segments with their content that are not in the records yet.
+    segments: BTreeSet<u64>,
+    /// The commit that makes them durable, when no such segment is left.
+    commit: Option<u64>,
+}
+
+impl Shard {
+    /// See [`Sessions::durable_up_to`].
+    fn durable_up_to(&self) -> u64 {
+        let mut horizon = self.horizon.lock();
+        let committed = self.committer.progress.lock().committed;
+        let st = self.lock();
+        let last_told = st.sessions.last_told();
+        let durable = horizon.durable;
+        let Some(candidate) = &mut horizon.next else {
+            if last_told > durable {
+                let segments = st.by_segment.keys().copied().collect();
+                horizon.next = Some(Candidate { lsn: last_told, segments, commit: None });
+            }
+            return durable;
+        };
+        match candidate.commit {
+            None => {
+                candidate.segments.retain(|segment| st.by_segment.contains_key(segment));
+                if candidate.segments.is_empty() {
+                    candidate.commit = Some(st.running_id - u64::from(st.is_clean()));
+                }
+            }
+            Some(commit) if committed >= commit => {
+                horizon.durable = candidate.lsn;
+                horizon.next = None;
+            }
+            Some(_) => (),
+        }
+        horizon.durable
+    }
+
+    /// See [`Sessions::do_again`].
+    fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
+        {
+            let st = self.lock();
+            if told.lsn == 0 || told.lsn >= st.sessions.first_lsn() {
+                return Err(Error::Invalid);
+            }
+            if op.again() == Again::Change && told.lsn <= st.sessions.last_told() {
+                return Ok(None);
+            }
+        }
+        let ctx = Ctx { again: Some(told), wait: Wait::Allowed, ..*ctx };
+        match (op.again(), *op) {
+            (Again::Change, op) => self.call(&ctx, &op).map(Some),
+            (Again::Content, op) => {
+                let Some(node) = op.node() else { return Err(Error::Invalid) };
+                let read = |tx: &mut Tx<'_>| Ok(tx.last_content_lsn(node, &tx.inode(node)?));
+                match self.transact(&ctx, read) {
+                    // it was removed since, and that is durable
+                    Err(Error::Stale) => Ok(None),
+                    Ok(last) if last >= told.lsn => Ok(None),
+                    Ok(_) => self.call(&ctx, &of_content(op, told)).map(Some),
+                    Err(e) => Err(e),
+                }
+            }
+            (Again::Nothing | Again::Never, _) => Err(Error::Invalid),
+        }
+    }
+
+    /// See [`Sessions::answer_again`].
+    fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply> {
+        let node = NodeId(told.node);
+        match op {
+            Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Place { .. } | Op::Link { .. } => {
+                self.transact(ctx, |tx| {
+                    let attr = tx.attr(node, &tx.inode(node)?);
+                    tx.show(node);
+                    Ok(Reply::Attr(attr))
+                })
+            }
+            Op::Unlink { .. } | Op::RmDir { .. } => Ok(Reply::Removed { node, nlink: told.number as u32 }),
+            Op::Append { data, .. } => {
+                if told.lsn < self.lock().sessions.first_lsn() {
+                    self.do_again(ctx, op, told)?;
+                }
+                Ok(Reply::Written(data.len() as u64))
+            }
+            _ => Ok(Reply::Done),
+        }
+    }
+}
+
+/// What changes the content in the same way, whatever others have done since.
+fn of_content(op: Op<'_>, told: Told) -> Op<'_> {
+    match op {
+        Op::Append { node, data } => Op::Write { node, offset: told.number, data },
+        op => op,
+    }
+}
+
+impl Sessions for Cell {
+    fn sessions(&self) -> Vec<SessionRecord> {
+        self.shard.lock().sessions.all().cloned().collect()
+    }
+
+    fn store_session(&self, record: &SessionRecord) -> Result<()> {
+        self.shard.transact(&Ctx::system(), |tx| {
+            tx.put(keys::session(record.number), record.encode());
+            tx.st.sessions.set(record.clone());
+            Ok(())
+        })
+    }
+
+    fn end_session(&self, number: u64) -> Result<()> {
+        self.shard.transact(&Ctx::system(), |tx| {
+            let (from, to) = keys::outcome_range(number);
+            for (key, _) in tx.scan(&from, &to, SLOTS_MAX, false)? {
+                tx.remove(key);
+            }
+            tx.remove(keys::session(number));
+            tx.st.sessions.remove(number);
+            Ok(())
+        })
+    }
+
+    fn outcomes(&self, number: u64) -> Result<Vec<(u16, Outcome)>> {
+        self.shard.transact(&Ctx::system(), |tx| {
+            let (from, to) = keys::outcome_range(number);
+            let all = tx.scan(&from, &to, SLOTS_MAX, false)?;
+            let decoded = all.iter().filter_map(|(key, value)| {
+                let slot = keys::parse_outcome(key)?;
+                Some(Outcome::decode(value).map(|outcome| (slot, outcome)))
+            });
+            Ok(decoded.collect::<Result<_>>()?)
+        })
+    }
+
+    fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
+        self.shard.do_again(ctx, op, told)
+    }
+
+    fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply> {
+        self.shard.answer_again(ctx, op, told)
+    }
+
+    fn durable_up_to(&self) -> u64 {
+        self.shard.durable_up_to()
+    }
+
+    fn keep_all_inodes(&self, keep: bool) {
+        let mut st = self.shard.lock();
+        if !keep {
+            st.leave_out_numbers();
+        }
+        let held = st.sessions.set_keep_all(keep);
+        for node in held {
+            if st.refs.get(node) == 0 && st.orphans.remove(&node) {
+                st.reclaim.push_back(node);
+            }
+        }
+        drop(st);
+        self.shard.maintenance.wake();
+    }
+
+    fn refer(&self, nodes: &[NodeId]) {
+        let mut st = self.shard.lock();
+        nodes.iter().for_each(|node| st.refs.add(*node));
+    }
+
+    fn commit(&self) -> Result<()> {
+        self.shard.commit_now(&Ctx::system())
+    }
+}

@@ -1,0 +1,159 @@
+//! Sessions of clients in memory: those that there are, which of their changes are committed, and
+//! what is kept for those of a process before.
+
+use crate::format::each;
+use crate::format::inode::Pair;
+use crate::format::keys::{self, Table};
+use crate::format::stored::Stored;
+use crate::state::{RecordCache, State};
+use leeward_fs::sessions::SessionRecord;
+use leeward_fs::{NodeId, Result};
+use leeward_meta::{Kv, Moment};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Bits of a change's number below that of the process.
+pub(crate) const COUNTER_BITS: u32 = 40;
+/// More inodes than a process makes between two commits.
+const UNCOMMITTED_INODES_MAX: u64 = 1 << 24;
+
+/// See the module's head.
+#[derive(Default)]
+pub struct SessionTable {
+    records: BTreeMap<u64, SessionRecord>,
+    /// The number of this process: each opening has the next one.
+    process: u64,
+    /// The last change of a client in the running transaction or before.
+    told: u64,
+    /// It, or the number of the process, is not in a commit yet.
+    is_dirty: bool,
+    /// The last change of a client that the process before had committed.
+    committed: u64,
+    /// Inodes without a name are kept.
+    keep_all: bool,
+    /// Those that are kept only because of that.
+    held: BTreeSet<NodeId>,
+    /// The inode numbers of each volume that the process before may have given out without a commit.
+    given_out: BTreeMap<u32, Range<u64>>,
+}
+
+impl SessionTable {
+    /// A client was told of this change.
+    pub(crate) fn told(&mut self, lsn: u64) {
+        self.told = self.told.max(lsn);
+        self.is_dirty = true;
+    }
+
+    /// The last change of a client.
+    pub(crate) fn last_told(&self) -> u64 {
+        self.told
+    }
+
+    /// Changes of clients up to this number are in the records, without their content.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether a commit has something of it to write.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    /// The first number of a change of this process.
+    pub(crate) fn first_lsn(&self) -> u64 {
+        self.process << COUNTER_BITS
+    }
+
+    /// The inode numbers of a volume that the process before may have given out without a commit.
+    pub(crate) fn given_out(&self, volume: u32) -> Range<u64> {
+        self.given_out.get(&volume).cloned().unwrap_or_default()
+    }
+
+    /// Whether inodes without a name are kept even if nobody is known to have a reference.
+    pub(crate) fn keep_all(&self) -> bool {
+        self.keep_all
+    }
+
+    pub(crate) fn set_keep_all(&mut self, keep: bool) -> BTreeSet<NodeId> {
+        self.keep_all = keep;
+        if keep { BTreeSet::new() } else { std::mem::take(&mut self.held) }
+    }
+
+    /// The inode is kept only because all are.
+    pub(crate) fn hold(&mut self, node: NodeId) {
+        self.held.insert(node);
+    }
+
+    /// Whether there is this session.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.records.contains_key(&number)
+    }
+
+    /// All sessions.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &SessionRecord> {
+        self.records.values()
+    }
+
+    fn are_any(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// Whether [`State::leave_out_numbers`] has something to do.
+    pub(crate) fn has_left_out(&self) -> bool {
+        !self.given_out.is_empty()
+    }
+
+    pub(crate) fn set(&mut self, record: SessionRecord) {
+        self.records.insert(record.number, record);
+    }
+
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.records.remove(&number);
+    }
+}
+
+impl State {
+    /// At opening.
+    pub(crate) fn load_sessions(&mut self, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
+        let table = &mut self.sessions;
+        if let Some(value) = kv.get(&keys::told())? {
+            let Pair(told, process) = Pair::decode(&value)?;
+            (table.told, table.committed, table.process) = (told, told, process);
+        }
+        table.process += 1;
+        table.is_dirty = true;
+        self.lsn = table.first_lsn();
+        each(moment, keys::table_range(Table::Session), |_, value| {
+            table.set(SessionRecord::decode(value)?);
+            Ok(())
+        })?;
+        if !table.are_any() {
+            return Ok(());
+        }
+        table.keep_all = true;
+        for (number, volume) in &self.volumes {
+            let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
+            table.given_out.insert(*number, volume.next_inode..end);
+        }
+        Ok(())
+    }
+
+    /// Clients may know inode numbers that a crash has taken back: no new inode gets those. As long as they
+    /// may come again for theirs, this is not called.
+    pub(crate) fn leave_out_numbers(&mut self) {
+        for (number, left_out) in std::mem::take(&mut self.sessions.given_out) {
+            if let Some(volume) = self.volumes.get_mut(&number) {
+                volume.next_inode = volume.next_inode.max(left_out.end);
+                self.volumes_dirty.insert(number);
+            }
+        }
+    }
+
+    /// Moves what is not stored yet into the running transaction.
+    pub(crate) fn enter_told(&mut self, cache: &RecordCache) {
+        if std::mem::take(&mut self.sessions.is_dirty) {
+            let value = Pair(self.sessions.told, self.sessions.process).encode();
+            self.enter(keys::told(), Some(value), false, cache);
+        }
+    }
+}
