@@ -78,6 +78,13 @@ pub trait Sessions: Send + Sync {
     /// Counts a reference to each of these inodes.
     fn refer(&self, nodes: &[crate::NodeId]);
 
+    /// Nothing is done again any more. What new changes rely on is durable when this returns: no inode gets a
+    /// number that a crash has taken back.
+    ///
+    /// # Errors
+    /// When it cannot be made durable.
+    fn go_on(&self) -> Result<()>;
+
     /// Makes all changes so far durable, not their content.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ fn forget_sessions(cell: &Cell) -> Result<(), Fail> {
         cell.end_session(session.number).map_err(failed)?;
     }
     cell.keep_all_inodes(false);
-    cell.commit().map_err(failed)
+    cell.go_on().map_err(failed)
 }
 
 impl Machines {

@@ -101,6 +101,7 @@ impl Served {
     }
 
     fn over(&self) {
+        self.cell.cell.go_on().expect("durable");
         self.cell.cell.keep_all_inodes(false);
         serve(&self.cell);
     }

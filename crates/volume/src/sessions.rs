@@ -177,9 +177,6 @@ impl Sessions for Cell {
 
     fn keep_all_inodes(&self, keep: bool) {
         let mut st = self.shard.lock();
-        if !keep {
-            st.leave_out_numbers();
-        }
         let held = st.sessions.set_keep_all(keep);
         for node in held {
             if st.refs.get(node) == 0 && st.orphans.remove(&node) {
@@ -193,6 +190,11 @@ impl Sessions for Cell {
     fn refer(&self, nodes: &[NodeId]) {
         let mut st = self.shard.lock();
         nodes.iter().for_each(|node| st.refs.add(*node));
+    }
+
+    fn go_on(&self) -> Result<()> {
+        self.shard.lock().leave_out_numbers();
+        self.commit()
     }
 
     fn commit(&self) -> Result<()> {

@@ -217,7 +217,7 @@ impl Recovery {
         for number in &closed {
             store.end_session(*number)?;
         }
-        store.commit()?;
+        store.go_on()?;
         if expected > 0 {
             let took = (self.env.now() - begun) / 1_000_000;
             let back = expected - closed.len();
