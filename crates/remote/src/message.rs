@@ -136,6 +136,9 @@ pub enum ToServer<'a> {
     /// A change that the client was told of and that a crash of the server may have taken, to be done
     /// again. In the order of their numbers. Answered by [`ToClient::Again`].
     Again(Caller, Told, Op<'a>),
+    /// A call that was not answered and that appends: if it was done, its content may be lost, and is to be done
+    /// again among the others. Before those. Not answered.
+    Unanswered(Slot, Caller, Op<'a>),
     /// No more of these come.
     CaughtUp,
 }
@@ -354,6 +357,12 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 op.put(out);
             }
             ToServer::CaughtUp => out.push(11),
+            ToServer::Unanswered(slot, caller, op) => {
+                out.push(UNANSWERED);
+                slot.put(out);
+                caller.put(out);
+                op.put(out);
+            }
             ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
@@ -395,6 +404,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 Ok(ToServer::Again(Wire::take(from)?, told, Wire::take(from)?))
             }
             11 => Ok(ToServer::CaughtUp),
+            UNANSWERED => {
+                let slot = Slot::take(from)?;
+                Ok(ToServer::Unanswered(slot, Wire::take(from)?, Wire::take(from)?))
+            }
             _ => Err(Malformed::Unknown),
         }
     }
@@ -520,6 +533,16 @@ fn put_answer(
         Ok(reply) => reply.put(out),
         Err(e) => e.put(out),
     }
+}
+
+/// The kind of [`ToServer::Unanswered`], which is the call in another role.
+const UNANSWERED: u8 = 12;
+
+/// The frame of [`ToServer::Unanswered`] for a call that has this frame.
+pub fn unanswered_frame(call: &[u8]) -> Vec<u8> {
+    let mut out = call.to_vec();
+    out[4] = UNANSWERED;
+    out
 }
 
 /// The frame of [`ToServer::Again`] with a caller and an operation that are encoded already.

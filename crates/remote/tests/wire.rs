@@ -123,6 +123,10 @@ fn messages_of_a_client_have_these_bytes() {
             format!("0a {TOLD_HEX} {CALLER_HEX} 01 0807060504030201"),
         ),
         (ToServer::CaughtUp, "0b".into()),
+        (
+            ToServer::Unanswered(SLOT, caller(), Op::GetAttr { node: A }),
+            format!("0c 0201 06050403 {CALLER_HEX} 01 0807060504030201"),
+        ),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -136,12 +140,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(_, Call::Command(..)) => 8,
             ToServer::Call(_, Call::Refer { .. }) => 9,
             ToServer::Again(..) => 10,
-            ToServer::CaughtUp => 11, // a new kind comes here, above, and below
+            ToServer::CaughtUp => 11,
+            ToServer::Unanswered(..) => 12, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..12);
+    only_kinds::<ToServer<'_>>(1..13);
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));

@@ -107,12 +107,7 @@ impl Shard {
                 })
             }
             Op::Unlink { .. } | Op::RmDir { .. } => Ok(Reply::Removed { node, nlink: told.number as u32 }),
-            Op::Append { data, .. } => {
-                if told.lsn < self.lock().sessions.first_lsn() {
-                    self.do_again(ctx, op, told)?;
-                }
-                Ok(Reply::Written(data.len() as u64))
-            }
+            Op::Append { data, .. } => Ok(Reply::Written(data.len() as u64)),
             _ => Ok(Reply::Done),
         }
     }

@@ -4,6 +4,7 @@ use super::slots::Outstanding;
 use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
     Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Standing, ToClient, ToServer, VERSION, frame, message,
+    unanswered_frame,
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{Ctx, Nanos};
@@ -344,6 +345,9 @@ impl Shared {
     /// durable is done again.
     fn ask_again(&self, pipe: &Arc<Pipe>) {
         let state = self.state.lock();
+        for call in state.slots.appending() {
+            pipe.send(&unanswered_frame(call));
+        }
         for again in state.told.again() {
             pipe.send(&again);
         }

@@ -35,6 +35,8 @@ pub(super) struct Outstanding {
     returns_references: bool,
     /// Whether a server that knows the session knows whether it was done.
     remembered: bool,
+    /// Whether it appends: it may have been done, and its content be lost.
+    appends: bool,
     /// Whether it changes something, and what.
     changes: bool,
     of: Vec<NodeId>,
@@ -79,6 +81,7 @@ impl Outstanding {
             gives_references,
             returns_references,
             remembered,
+            appends: is_append,
             changes,
             of,
             sent,
@@ -250,6 +253,12 @@ impl Slots {
             self.free.push(place);
         }
         (lost, returned)
+    }
+
+    /// Frames of calls that append and may have been done.
+    pub(super) fn appending(&self) -> impl Iterator<Item = &[u8]> {
+        let calls = self.places.iter().filter_map(|at| at.call.as_ref());
+        calls.filter(|call| call.appends && call.sent && !call.is_given_up()).map(|call| &call.frame[..])
     }
 
     /// Places with calls, to be sent again.

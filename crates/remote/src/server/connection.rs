@@ -226,6 +226,18 @@ impl Conversation {
                         }
                     }
                 }
+                (Phase::In(session), Ok(ToServer::Unanswered(slot, caller, op))) => {
+                    let told = session.done_before(slot);
+                    let heard =
+                        told.map(|told| self.shared.recovery.hear_unanswered(&session, (caller, told, &op)));
+                    match heard.unwrap_or(Ok(())) {
+                        Ok(()) => Then::GoOn,
+                        Err(why) => {
+                            self.connection.refuse(Refusal::Malformed, why);
+                            Then::End
+                        }
+                    }
+                }
                 (Phase::In(session), Ok(ToServer::CaughtUp)) => {
                     self.shared.recovery.caught_up(session.id.number);
                     Then::GoOn

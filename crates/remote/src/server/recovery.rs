@@ -53,6 +53,8 @@ struct Awaited {
     /// Its client is there.
     session: Option<Arc<Session>>,
     waiting: VecDeque<Change>,
+    /// Calls that were done and not answered, by number.
+    unanswered: BTreeMap<u64, Change>,
     bytes: usize,
     /// The number of its last change.
     last: u64,
@@ -69,8 +71,26 @@ struct Change {
 
 impl Awaited {
     fn new(until: Nanos) -> Awaited {
-        let waiting = VecDeque::new();
-        Awaited { until, session: None, waiting, bytes: 0, last: 0, caught_up: false }
+        let (waiting, unanswered) = Default::default();
+        Awaited { until, session: None, waiting, unanswered, bytes: 0, last: 0, caught_up: false }
+    }
+
+    /// The number of its next change.
+    fn next(&self) -> Option<u64> {
+        let asked = self.waiting.front().map(|change| change.told.lsn);
+        let unanswered = self.unanswered.first_key_value().map(|(lsn, _)| *lsn);
+        asked.into_iter().chain(unanswered).min()
+    }
+
+    /// Takes that change.
+    fn take(&mut self) -> Option<Change> {
+        let lsn = self.next()?;
+        let change = match self.unanswered.remove(&lsn) {
+            Some(change) => change,
+            None => self.waiting.pop_front()?,
+        };
+        self.bytes -= change.op.len();
+        Some(change)
     }
 
     /// Whether it is known what it asks for next, or that it asks for nothing.
@@ -164,6 +184,27 @@ impl Recovery {
         Ok(())
     }
 
+    /// A client names a call that was done and not answered.
+    ///
+    /// # Errors
+    /// In words: it comes out of order.
+    pub(super) fn hear_unanswered(
+        &self,
+        session: &Session,
+        (caller, told, op): (Caller, Told, &Op<'_>),
+    ) -> std::result::Result<(), &'static str> {
+        let mut state = self.state.lock();
+        let Some(awaited) = state.awaited.get_mut(&session.id.number) else { return Ok(()) };
+        if awaited.last > 0 || awaited.caught_up {
+            return Err("a call that was not answered comes after changes that are asked for again");
+        }
+        let mut bytes = Vec::new();
+        op.put(&mut bytes);
+        awaited.bytes += bytes.len();
+        awaited.unanswered.insert(told.lsn, Change { caller, told, op: bytes });
+        Ok(())
+    }
+
     /// A client has asked for all.
     pub(super) fn caught_up(&self, number: u64) {
         if let Some(awaited) = self.state.lock().awaited.get_mut(&number) {
@@ -199,12 +240,24 @@ impl Recovery {
         let (begun, expected) = (self.env.now(), state.awaited.len());
         let mut done = 0u64;
         while !has_ended() {
-            closed.extend(state.give_up(self.env.now(), latest));
+            let over = state.give_up(self.env.now(), latest);
+            if !over.is_empty() {
+                drop(state);
+                // before anything builds on that they do not come
+                over.iter().try_for_each(|number| store.end_session(*number))?;
+                store.commit()?;
+                closed.extend(over);
+                state = self.state.lock();
+                continue;
+            }
             let are_ready = state.awaited.values().all(Awaited::is_ready);
             match state.next().filter(|_| are_ready) {
                 Some((session, change)) => {
                     drop(state);
                     let result = run(store, &session, &change);
+                    if result.is_err() {
+                        session.not_done(change.told.lsn);
+                    }
                     session.tell_again(change.told.lsn, result);
                     done += 1;
                     state = self.state.lock();
@@ -214,9 +267,6 @@ impl Recovery {
             }
         }
         drop(state);
-        for number in &closed {
-            store.end_session(*number)?;
-        }
         store.go_on()?;
         if expected > 0 {
             let took = (self.env.now() - begun) / 1_000_000;
@@ -263,12 +313,9 @@ impl State {
         if !self.awaited.values().all(Awaited::is_ready) {
             return None;
         }
-        let heads = self.awaited.values_mut().filter(|awaited| !awaited.waiting.is_empty());
-        let awaited = heads.min_by_key(|awaited| awaited.waiting.front().map(|change| change.told.lsn))?;
-        let session = awaited.session.clone()?;
-        let change = awaited.waiting.pop_front()?;
-        awaited.bytes -= change.op.len();
-        Some((session, change))
+        let heads = self.awaited.values_mut().filter(|awaited| awaited.next().is_some());
+        let awaited = heads.min_by_key(|awaited| awaited.next())?;
+        Some((awaited.session.clone()?, awaited.take()?))
     }
 }
 

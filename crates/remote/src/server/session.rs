@@ -374,6 +374,22 @@ impl Session {
         given.map_or(Begun::Run, Begun::RunAgain)
     }
 
+    /// What came of a call, if a process before has done it.
+    pub(super) fn done_before(&self, slot: Slot) -> Option<Told> {
+        match self.state.lock().slots.get(usize::from(slot.place)) {
+            Some(Place { number, call: Progress::Done(told) }) if *number == slot.number => Some(*told),
+            _ => None,
+        }
+    }
+
+    /// What a process before has done is lost: the call is run when it comes again.
+    pub(super) fn not_done(&self, lsn: u64) {
+        let is_it = |at: &&mut Place| matches!(at.call, Progress::Done(told) if told.lsn == lsn);
+        if let Some(at) = self.state.lock().slots.iter_mut().find(is_it) {
+            at.call = Progress::Repeatable;
+        }
+    }
+
     /// A call that has begun was not run after all.
     pub(super) fn undo(&self, slot: Slot) {
         let at = &mut self.state.lock().slots[usize::from(slot.place)];
