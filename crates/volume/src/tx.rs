@@ -462,16 +462,7 @@ impl<'a> Tx<'a> {
             st.lsn = lsn;
         }
         if changes && !quiet && (ctx.client > 0 || ctx.again.is_some()) {
-            let (node, number) = comes_to.unwrap_or((NodeId(0), 0));
-            let told = Told { lsn, at: nanos(now), node: node.0, number };
-            st.sessions.told(lsn);
-            if let (Some(call), true, false) = (ctx.call, comes_to.is_some(), goes_on)
-                && st.sessions.has(ctx.client)
-            {
-                let outcome = Outcome { call: call.number, told };
-                st.enter(keys::outcome(ctx.client, call.slot), Some(outcome.encode()), false, cache);
-            }
-            sessions::tell(told);
+            st.tell(ctx, (lsn, now), comes_to.map(|comes_to| (comes_to, goes_on)), cache);
         }
         if !writes.list.is_empty() {
             *st.running.by_flow.entry(ctx.flow).or_default() += writes.list.len();
@@ -501,6 +492,29 @@ impl<'a> Tx<'a> {
             }
         }
         dead
+    }
+}
+
+impl State {
+    /// Notes what a client is told of its change. `comes_to`: see [`Tx::comes_to`], and whether more steps
+    /// follow.
+    fn tell(
+        &mut self,
+        ctx: &Ctx,
+        (lsn, now): (u64, Time),
+        comes_to: Option<((NodeId, u64), bool)>,
+        cache: &RecordCache,
+    ) {
+        let (node, number) = comes_to.map_or((NodeId(0), 0), |(comes_to, _)| comes_to);
+        let told = Told { lsn, at: nanos(now), node: node.0, number };
+        self.sessions.told(lsn);
+        if let (Some(call), Some((_, false))) = (ctx.call, comes_to)
+            && self.sessions.has(ctx.client)
+        {
+            let outcome = Outcome { call: call.number, told };
+            self.enter(keys::outcome(ctx.client, call.slot), Some(outcome.encode()), false, cache);
+        }
+        sessions::tell(told);
     }
 }
 

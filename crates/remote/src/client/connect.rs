@@ -3,11 +3,11 @@
 use super::slots::Outstanding;
 use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
-    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Standing, ToClient, ToServer, VERSION, frame, message,
-    unanswered_frame,
+    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Slot, Standing, ToClient, ToServer, VERSION, frame,
+    message, unanswered_frame,
 };
 use crate::pipe::{Inbox, Pipe, Received};
-use leeward_env::{Ctx, Nanos};
+use leeward_env::{Ctx, Nanos, Told};
 use leeward_fs::{Error, NodeId, Op, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
@@ -240,38 +240,7 @@ impl Shared {
                 Ok(())
             }
             ToClient::Answer(slot, result, leased, told) => {
-                let mut state = self.state.lock();
-                let mut answered = state.slots.answered(slot);
-                if let (Some(told), Some((call, _))) = (told, &mut answered)
-                    && !call.is_given_up()
-                {
-                    state.told.add(told, call);
-                    let hold = state.told.are_too_many();
-                    state.slots.hold_changes(hold);
-                    if state.told.are_many() {
-                        self.make_durable();
-                    }
-                }
-                if let Some((_, Some(next))) = answered {
-                    pipe.send(state.slots.sending(next));
-                }
-                let unclaimed =
-                    answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
-                if !unclaimed.is_empty() {
-                    let asked = self.copies.unclaimed(&unclaimed);
-                    let call = Outstanding::new(
-                        Call::Forget(unclaimed),
-                        self.env.now(),
-                        Some(asked),
-                        Box::new(drop),
-                    );
-                    if let Some(place) = state.slots.enter(call) {
-                        pipe.send(state.slots.sending(place));
-                    }
-                }
-                drop(state);
-                let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
-                self.drop_pages(not_kept.into_iter().collect());
+                self.answered(pipe, slot, (result, leased, told));
                 Ok(())
             }
             ToClient::Pong { number, taken: None } => {
@@ -300,6 +269,41 @@ impl Shared {
             ToClient::Refused(_, why) => Err(io::Error::other(why)),
             ToClient::Welcome { .. } => Err(io::Error::other("it answers nonsense")),
         }
+    }
+
+    /// Gives the answer to a call.
+    fn answered(
+        self: &Arc<Self>,
+        pipe: &Arc<Pipe>,
+        slot: Slot,
+        (result, leased, told): (leeward_fs::Result<Reply>, Leased, Option<Told>),
+    ) {
+        let mut state = self.state.lock();
+        let mut answered = state.slots.answered(slot);
+        if let (Some(told), Some((call, _))) = (told, &mut answered)
+            && !call.is_given_up()
+        {
+            state.told.add(told, call);
+            let hold = state.told.are_too_many();
+            state.slots.hold_changes(hold);
+            if state.told.are_many() {
+                self.make_durable();
+            }
+        }
+        if let Some((_, Some(next))) = answered {
+            pipe.send(state.slots.sending(next));
+        }
+        let unclaimed = answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
+        if !unclaimed.is_empty() {
+            let asked = self.copies.unclaimed(&unclaimed);
+            let call = Outstanding::new(Call::Forget(unclaimed), self.env.now(), Some(asked), Box::new(drop));
+            if let Some(place) = state.slots.enter(call) {
+                pipe.send(state.slots.sending(place));
+            }
+        }
+        drop(state);
+        let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
+        self.drop_pages(not_kept.into_iter().collect());
     }
 
     /// The front end drops what it may have kept of these inodes.

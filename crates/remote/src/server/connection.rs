@@ -104,6 +104,20 @@ impl Connection {
         is_in
     }
 
+    /// What came makes no sense.
+    fn is_wrong(&self, text: &str) -> Then {
+        self.refuse(Refusal::Malformed, text);
+        Then::End
+    }
+
+    /// Goes on, unless what came makes no sense.
+    fn goes_on(&self, heard: std::result::Result<(), &str>) -> Then {
+        match heard {
+            Ok(()) => Then::GoOn,
+            Err(why) => self.is_wrong(why),
+        }
+    }
+
     pub(super) fn refuse(&self, why: Refusal, text: &str) {
         tracing::info!("{} is not let in: {text}", self.line.pipe.peer());
         self.line.pipe.send(&frame(&ToClient::Refused(why, text.into())));
@@ -194,72 +208,59 @@ impl Conversation {
             };
             let then = match (phase, message::<ToServer<'_>>(frame)) {
                 (Phase::Stranger, Ok(ToServer::Hello(hello))) => hear(&self.shared, &self.connection, &hello),
-                (Phase::In(_), Ok(ToServer::Call(..))) if !self.shared.recovery.is_over() => {
-                    self.connection.refuse(Refusal::Malformed, "a call came before the server was ready");
-                    Then::End
-                }
-                (Phase::In(session), Ok(ToServer::Call(slot, call))) => {
-                    call_in(&self.shared, &self.connection, &session, (slot, call))
-                }
-                (Phase::In(session), Ok(ToServer::Ping { number, term })) => {
-                    let taken = match self.shared.leases.keepalive(session.id.number, term) {
-                        Keepalive::Renewed => Some(None),
-                        Keepalive::Taken(term) => Some(Some(term)),
-                        Keepalive::Silence => None,
-                    };
-                    if let Some(taken) = taken {
-                        let pong = crate::message::frame(&ToClient::Pong { number, taken });
-                        self.connection.line.pipe.send(&pong);
-                    }
-                    Then::GoOn
-                }
-                (Phase::In(session), Ok(ToServer::Recalled(number))) => {
-                    self.shared.leases.recalled(session.id.number, number);
-                    Then::GoOn
-                }
-                (Phase::In(session), Ok(ToServer::Again(caller, told, op))) => {
-                    match self.shared.recovery.hear(&session, (caller, told, &op)) {
-                        Ok(()) => Then::GoOn,
-                        Err(why) => {
-                            self.connection.refuse(Refusal::Malformed, why);
-                            Then::End
-                        }
-                    }
-                }
-                (Phase::In(session), Ok(ToServer::Unanswered(slot, caller, op))) => {
-                    let told = session.done_before(slot);
-                    let heard =
-                        told.map(|told| self.shared.recovery.hear_unanswered(&session, (caller, told, &op)));
-                    match heard.unwrap_or(Ok(())) {
-                        Ok(()) => Then::GoOn,
-                        Err(why) => {
-                            self.connection.refuse(Refusal::Malformed, why);
-                            Then::End
-                        }
-                    }
-                }
-                (Phase::In(session), Ok(ToServer::CaughtUp)) => {
-                    self.shared.recovery.caught_up(session.id.number);
-                    Then::GoOn
-                }
-                (Phase::In(session), Ok(ToServer::Bye)) => {
-                    self.shared.forget_session(&session);
-                    self.shared.leases.leave(session.id.number);
-                    Then::End
-                }
-                (_, Ok(_)) => {
-                    self.connection.refuse(Refusal::Malformed, "a message came out of order");
-                    Then::End
-                }
-                (_, Err(e)) => {
-                    self.connection.refuse(Refusal::Malformed, &e.to_string());
-                    Then::End
-                }
+                (Phase::In(session), Ok(said)) => hear_in((&self.shared, &self.connection), &session, said),
+                (_, Ok(_)) => self.connection.is_wrong("a message came out of order"),
+                (_, Err(e)) => self.connection.is_wrong(&e.to_string()),
             };
             if then != Then::GoOn {
                 return then;
             }
         }
+    }
+}
+
+/// A client that is let in says something.
+fn hear_in(
+    (shared, connection): (&Arc<Shared>, &Arc<Connection>),
+    session: &Arc<Session>,
+    said: ToServer<'_>,
+) -> Then {
+    let recovery = &shared.recovery;
+    match said {
+        ToServer::Call(..) if !recovery.is_over() => {
+            connection.is_wrong("a call came before the server was ready")
+        }
+        ToServer::Call(slot, call) => call_in(shared, connection, session, (slot, call)),
+        ToServer::Ping { number, term } => {
+            let taken = match shared.leases.keepalive(session.id.number, term) {
+                Keepalive::Renewed => Some(None),
+                Keepalive::Taken(term) => Some(Some(term)),
+                Keepalive::Silence => None,
+            };
+            if let Some(taken) = taken {
+                connection.line.pipe.send(&frame(&ToClient::Pong { number, taken }));
+            }
+            Then::GoOn
+        }
+        ToServer::Recalled(number) => {
+            shared.leases.recalled(session.id.number, number);
+            Then::GoOn
+        }
+        ToServer::Again(caller, told, op) => connection.goes_on(recovery.hear(session, (caller, told, &op))),
+        ToServer::Unanswered(slot, caller, op) => match session.done_before(slot) {
+            Some(told) => connection.goes_on(recovery.hear_unanswered(session, (caller, told, &op))),
+            None => Then::GoOn,
+        },
+        ToServer::CaughtUp => {
+            recovery.caught_up(session.id.number);
+            Then::GoOn
+        }
+        ToServer::Bye => {
+            shared.forget_session(session);
+            shared.leases.leave(session.id.number);
+            Then::End
+        }
+        ToServer::Hello(_) => connection.is_wrong("a message came out of order"),
     }
 }
 
