@@ -68,7 +68,10 @@ impl Bound {
         let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
         let server =
             Server::start(env, parts, &keys, hosts.clone(), self.0).map_err(|e| refused(&text(&e)))?;
-        server.wait_recovered();
+        if !server.wait_recovered() {
+            let why = "clients of the process before cannot go on; the log says why";
+            return Err(refused(&why));
+        }
         Ok(Some(Arc::new(Machines { server, hosts })))
     }
 }

@@ -11,7 +11,7 @@ use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::tx::Tx;
 use leeward_env::{Ctx, Told, Wait};
-use leeward_fs::sessions::{Again, Outcome, SessionRecord, Sessions};
+use leeward_fs::sessions::{self, Again, Outcome, SessionRecord, Sessions};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ impl Shard {
 
     /// See [`Sessions::do_again`].
     fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
-        {
+        let last_told = {
             let st = self.lock();
             if told.lsn == 0 || told.lsn >= st.sessions.first_lsn() {
                 return Err(Error::Invalid);
@@ -76,7 +76,8 @@ impl Shard {
             if op.again() == Again::Change && told.lsn <= st.sessions.last_told() {
                 return Ok(None);
             }
-        }
+            st.sessions.last_told()
+        };
         let ctx = Ctx { again: Some(told), wait: Wait::Allowed, ..*ctx };
         match (op.again(), *op) {
             (Again::Change, op) => self.call(&ctx, &op).map(Some),
@@ -84,8 +85,8 @@ impl Shard {
                 let Some(node) = op.node() else { return Err(Error::Invalid) };
                 let read = |tx: &mut Tx<'_>| Ok(tx.last_content_lsn(node, &tx.inode(node)?));
                 match self.transact(&ctx, read) {
-                    // it was removed since, and that is durable
-                    Err(Error::Stale) => Ok(None),
+                    // it was removed since, and that is there
+                    Err(Error::Stale) if told.lsn <= last_told => Ok(None),
                     Ok(last) if last >= told.lsn => Ok(None),
                     Ok(_) => self.call(&ctx, &of_content(op, told)).map(Some),
                     Err(e) => Err(e),
@@ -107,7 +108,11 @@ impl Shard {
                 })
             }
             Op::Unlink { .. } | Op::RmDir { .. } => Ok(Reply::Removed { node, nlink: told.number as u32 }),
-            Op::Append { data, .. } => Ok(Reply::Written(data.len() as u64)),
+            Op::Append { data, .. } => {
+                // its content may not be durable yet
+                sessions::tell(told);
+                Ok(Reply::Written(data.len() as u64))
+            }
             _ => Ok(Reply::Done),
         }
     }
@@ -141,7 +146,9 @@ impl Sessions for Cell {
                 tx.remove(key);
             }
             tx.remove(keys::session(number));
-            tx.st.sessions.remove(number);
+            if tx.st.sessions.remove(number) {
+                tx.st.leave_out_numbers();
+            }
             Ok(())
         })
     }
@@ -188,7 +195,10 @@ impl Sessions for Cell {
     }
 
     fn go_on(&self) -> Result<()> {
-        self.shard.lock().leave_out_numbers();
+        let mut st = self.shard.lock();
+        st.leave_out_numbers();
+        st.sessions.go_on();
+        drop(st);
         self.commit()
     }
 

@@ -155,7 +155,11 @@ impl Shared {
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
                 let before = state.instance.replace(instance);
                 state.invitation = None;
-                state.standing = Some(standing);
+                // what is left to do before the server takes calls stays to be done
+                state.standing = match (state.standing, standing) {
+                    (Some(Standing::Known), Standing::Resumed) => Some(Standing::Known),
+                    _ => Some(standing),
+                };
                 link.standing = standing;
                 link.is_same_server = before == Some(instance);
                 Ok(())
@@ -285,7 +289,9 @@ impl Shared {
         {
             state.told.add(told, call);
             let hold = state.told.are_too_many();
-            state.slots.hold_changes(hold);
+            for place in state.slots.hold_changes(hold) {
+                pipe.send(state.slots.sending(place));
+            }
             if state.told.are_many() {
                 self.make_durable();
             }
@@ -419,7 +425,7 @@ impl Shared {
             tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        state.told.clear();
+        let told = state.told.take_all();
         let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held
@@ -428,7 +434,10 @@ impl Shared {
         match (in_order, is_same_server) {
             (true, _) => files.closed(),
             (false, true) => (),
-            (false, false) => files.crashed(),
+            (false, false) => {
+                files.crashed();
+                files.lose(told);
+            }
         }
         drop(files);
         let why = "the server knows the session no more, and whether this was done is not known";

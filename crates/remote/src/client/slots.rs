@@ -37,8 +37,9 @@ pub(super) struct Outstanding {
     remembered: bool,
     /// Whether it appends: it may have been done, and its content be lost.
     appends: bool,
-    /// Whether it changes something, and what.
-    changes: bool,
+    /// Whether it brings content, which is kept until it is durable.
+    brings_data: bool,
+    /// What it is about.
     of: Vec<NodeId>,
     /// Whether it was sent, so that it may have been done.
     sent: bool,
@@ -71,7 +72,7 @@ impl Outstanding {
             Call::Op(_, op) => op.node().into_iter().collect(),
             _ => Vec::new(),
         };
-        let changes = matches!(again, Again::Change | Again::Content);
+        let brings_data = matches!(&call, Call::Op(_, Op::Write { .. } | Op::Append { .. }));
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
         Outstanding {
@@ -82,7 +83,7 @@ impl Outstanding {
             returns_references,
             remembered,
             appends: is_append,
-            changes,
+            brings_data,
             of,
             sent,
             asked,
@@ -181,7 +182,7 @@ struct Place {
 impl Slots {
     /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
-        if call.changes && self.holds_changes {
+        if call.brings_data && self.holds_changes {
             self.held.push_back(call);
             return None;
         }

@@ -69,8 +69,8 @@ impl ToldChanges {
         change.of
     }
 
-    /// All are lost, or durable.
-    pub(super) fn clear(&mut self) {
-        *self = ToldChanges::default();
+    /// All are lost, or durable. The inodes that they were about.
+    pub(super) fn take_all(&mut self) -> Vec<NodeId> {
+        std::mem::take(self).all.into_values().flat_map(|change| change.of).collect()
     }
 }

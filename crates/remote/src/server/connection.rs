@@ -246,6 +246,11 @@ fn hear_in(
             shared.leases.recalled(session.id.number, number);
             Then::GoOn
         }
+        ToServer::Again(..) | ToServer::Unanswered(..) | ToServer::CaughtUp
+            if !session.hears(&connection.line) =>
+        {
+            Then::End
+        }
         ToServer::Again(caller, told, op) => connection.goes_on(recovery.hear(session, (caller, told, &op))),
         ToServer::Unanswered(slot, caller, op) => match session.done_before(slot) {
             Some(told) => connection.goes_on(recovery.hear_unanswered(session, (caller, told, &op))),

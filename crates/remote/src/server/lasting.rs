@@ -66,7 +66,10 @@ impl Shared {
         let durable = self.store.commit();
         for (connection, (session, standing)) in letting {
             match &durable {
-                Ok(()) => connection.welcome(self, &session, standing),
+                Ok(()) => {
+                    session.set_away(false);
+                    connection.welcome(self, &session, standing);
+                }
                 Err(e) => connection.refuse(
                     crate::message::Refusal::Busy,
                     &format!("the session cannot be stored ({e}): try again"),
@@ -82,20 +85,19 @@ impl Shared {
         of: Letting,
     ) -> Option<(Arc<Session>, crate::message::Standing)> {
         let found = self.session(of).and_then(|(session, standing)| {
-            session.set_away(false);
-            self.store_session(&session).map_err(|e| (crate::message::Refusal::Busy, e.to_string()))?;
+            self.store_session(&session, false)
+                .map_err(|e| (crate::message::Refusal::Busy, e.to_string()))?;
             Ok((session, standing))
         });
         found.map_err(|(why, text)| connection.refuse(why, &text)).ok()
     }
 
-    fn store_session(&self, session: &Session) -> Result<()> {
+    fn store_session(&self, session: &Session, away: bool) -> Result<()> {
         if !session.is_lasting() {
             return Ok(());
         }
         let number = session.id.number;
-        let record =
-            SessionRecord { number, secret: session.id.secret, key: session.key, away: session.is_away() };
+        let record = SessionRecord { number, secret: session.id.secret, key: session.key, away };
         self.store.store_session(&record)
     }
 
@@ -119,11 +121,11 @@ impl Shared {
         let now = self.env.now();
         for session in sessions.iter().filter(|session| session.is_lasting() && !session.is_away()) {
             let is_silent = now.saturating_sub(session.heard()) > TAKEN_AFTER;
-            if is_silent && session.is_all_durable() {
-                session.set_away(true);
-                if let Err(e) = self.store_session(session) {
-                    tracing::warn!("a session cannot be stored: {e}");
-                }
+            if is_silent
+                && session.goes_away()
+                && let Err(e) = self.store_session(session, true)
+            {
+                tracing::warn!("a session cannot be stored: {e}");
             }
         }
     }
@@ -131,7 +133,7 @@ impl Shared {
     /// A client names inodes to which it has references since a process before.
     pub(super) fn refer(&self, session: &Arc<Session>, (nodes, last): (&[NodeId], bool)) -> Result<()> {
         let host = session.host();
-        if host.grant.is_restricted() {
+        if host.grant.is_restricted() || !self.recovery.is_referring(session.id.number) {
             return Err(leeward_fs::Error::NotPermitted);
         }
         let nodes: Vec<NodeId> =

@@ -107,6 +107,8 @@ struct Shared {
     /// What the engine keeps of sessions.
     store: Arc<dyn Sessions>,
     recovery: Recovery,
+    /// Clients of a process before cannot go on.
+    failed: AtomicBool,
     locks: Arc<LockTable>,
     tls: Arc<rustls::ServerConfig>,
     hosts: Arc<dyn Hosts>,
@@ -150,6 +152,7 @@ impl Server {
             leases: leases.clone(),
             store,
             recovery,
+            failed: AtomicBool::new(false),
             locks: gate.share_locks(|| hosts.are_any()),
             tls: keys.server().map_err(io::Error::other)?,
             hosts,
@@ -199,10 +202,10 @@ impl Server {
     }
 
     /// Returns when clients of a process before have caught up: nothing else may use the cell until then.
-    /// False: the server has ended.
+    /// False: they cannot, or the server has ended.
     pub fn wait_recovered(&self) -> bool {
         while !self.shared.recovery.is_over() {
-            if self.shared.has_ended() {
+            if self.shared.has_ended() || self.shared.failed.load(Ordering::Acquire) {
                 return false;
             }
             self.shared.env.sleep(RECOVERY_STEP);
@@ -476,6 +479,12 @@ impl Shared {
                 self.forget_session(&session);
             }
         }
+        if let Some((late, any_referring)) = self.recovery.take_late() {
+            late.into_iter().for_each(|number| _ = self.lasting.send(lasting::Job::Forget(number)));
+            if any_referring {
+                self.store.keep_all_inodes(false);
+            }
+        }
         self.leases.forget_ended();
         self.commands.drop_unheard(now);
         !self.has_ended()
@@ -493,7 +502,8 @@ impl Shared {
                 }
             }
             Err(e) => {
-                return tracing::error!("clients cannot go on: {e}; repair that, then lee down and lee up");
+                tracing::error!("clients cannot go on: {e}");
+                return self.failed.store(true, Ordering::Release);
             }
         }
         if self.recovery.are_all_named() {
@@ -525,6 +535,7 @@ impl Shared {
         if let Some(wanted) = of.wanted
             && let Some(session) = all.get(&wanted.number).filter(|s| s.id == wanted && s.key == of.key)
         {
+            session.hang_up();
             // it has come back from being away, or again before it had caught up
             let standing = if self.recovery.begins(session) { Standing::Known } else { Standing::Resumed };
             return Ok((session.clone(), standing));

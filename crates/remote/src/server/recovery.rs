@@ -8,7 +8,7 @@
 //! have gone on without it.
 
 use super::session::Session;
-use crate::message::Caller;
+use crate::message::{Caller, ToClient, frame};
 use leeward_env::{Ctx, Env, Nanos, Told};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::TAKEN_AFTER;
@@ -26,6 +26,11 @@ const WAIT_TIME: Nanos = TAKEN_AFTER;
 const TIME_MAX: Nanos = 120_000_000_000;
 /// Bytes of changes of one client at hand, above which no more are read from it.
 const WAITING_BYTES_MAX: usize = 2 << 20;
+/// How often clients hear that the server is there.
+const SAY_STEP: Nanos = 1_000_000_000;
+/// How long clients may take to name the inodes that they have references to, and sessions that were away to
+/// come back.
+const REFER_TIME: Nanos = 120_000_000_000;
 /// How often the clock is looked at.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -44,6 +49,8 @@ struct State {
     /// Those that have not named all inodes that they have references to.
     referring: BTreeSet<u64>,
     over: bool,
+    /// When nothing is kept any more for sessions that have not come back.
+    kept_until: Nanos,
 }
 
 /// A session that is waited for.
@@ -110,7 +117,7 @@ impl Recovery {
             .map(|record| (record.number, Awaited::new(until)))
             .collect();
         let referring = awaited.keys().copied().collect();
-        let state = Mutex::new(State { known, awaited, referring, over: false });
+        let state = Mutex::new(State { known, awaited, referring, over: false, kept_until: Nanos::MAX });
         Recovery { env: env.clone(), state, changed: Condvar::new() }
     }
 
@@ -148,7 +155,8 @@ impl Recovery {
     /// Whether no more is to be read from a client now.
     pub(super) fn is_full(&self, number: u64) -> bool {
         let state = self.state.lock();
-        state.awaited.get(&number).is_some_and(|awaited| awaited.bytes > WAITING_BYTES_MAX)
+        let is_full = |awaited: &Awaited| awaited.is_ready() && awaited.bytes > WAITING_BYTES_MAX;
+        state.awaited.get(&number).is_some_and(is_full)
     }
 
     /// A client asks for a change again.
@@ -168,7 +176,7 @@ impl Recovery {
                 return Err("nothing is to be asked for again");
             }
             // all that it was told is durable
-            session.tell_again(told.lsn, Ok(()));
+            session.say_durable(told.lsn);
             return Ok(());
         };
         if awaited.caught_up || told.lsn <= awaited.last {
@@ -201,7 +209,8 @@ impl Recovery {
         let mut bytes = Vec::new();
         op.put(&mut bytes);
         awaited.bytes += bytes.len();
-        awaited.unanswered.insert(told.lsn, Change { caller, told, op: bytes });
+        let before = awaited.unanswered.insert(told.lsn, Change { caller, told, op: bytes });
+        awaited.bytes -= before.map_or(0, |change| change.op.len());
         Ok(())
     }
 
@@ -238,8 +247,15 @@ impl Recovery {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
         let (begun, expected) = (self.env.now(), state.awaited.len());
-        let mut done = 0u64;
-        while !has_ended() {
+        let (mut done, mut said_at) = (0u64, begun);
+        loop {
+            if has_ended() {
+                return Err(Error::Io("the server was ended before its clients had caught up".into()));
+            }
+            if self.env.now().saturating_sub(said_at) > SAY_STEP {
+                said_at = self.env.now();
+                state.say_something(said_at);
+            }
             let over = state.give_up(self.env.now(), latest);
             if !over.is_empty() {
                 drop(state);
@@ -251,7 +267,7 @@ impl Recovery {
                 continue;
             }
             let are_ready = state.awaited.values().all(Awaited::is_ready);
-            match state.next().filter(|_| are_ready) {
+            match state.next(self.env.now()) {
                 Some((session, change)) => {
                     drop(state);
                     let result = run(store, &session, &change);
@@ -286,7 +302,24 @@ impl Recovery {
             state.referring.remove(number);
         }
         state.awaited.clear();
+        state.kept_until = self.env.now() + REFER_TIME;
         state.over = true;
+    }
+
+    /// Whether a session has not named all inodes yet that it has references to.
+    pub(super) fn is_referring(&self, number: u64) -> bool {
+        self.state.lock().referring.contains(&number)
+    }
+
+    /// When time is over: sessions that have not come back, and whether some had not named their inodes.
+    pub(super) fn take_late(&self) -> Option<(Vec<u64>, bool)> {
+        let mut state = self.state.lock();
+        if self.env.now() < state.kept_until {
+            return None;
+        }
+        state.kept_until = Nanos::MAX;
+        let late = std::mem::take(&mut state.known).into_keys().collect();
+        Some((late, !std::mem::take(&mut state.referring).is_empty()))
     }
 
     /// Whether no client is left that may have references which it has not named.
@@ -296,6 +329,17 @@ impl Recovery {
 }
 
 impl State {
+    /// Clients that are not read from now, or not answered, are to know that the server is there, and it that they
+    /// are.
+    fn say_something(&self, now: Nanos) {
+        for session in self.awaited.values().filter_map(|awaited| awaited.session.as_ref()) {
+            if let Some(connection) = session.connection() {
+                connection.pipe.send(&frame(&ToClient::Again { lsn: 0, result: Ok(()) }));
+                connection.heard_at(now);
+            }
+        }
+    }
+
     /// Stops waiting for those whose time is over.
     fn give_up(&mut self, now: Nanos, latest: Nanos) -> Vec<u64> {
         let is_over = |awaited: &Awaited| !awaited.caught_up && (now > awaited.until || now > latest);
@@ -309,12 +353,13 @@ impl State {
     }
 
     /// Takes the change with the lowest number.
-    fn next(&mut self) -> Option<(Arc<Session>, Change)> {
+    fn next(&mut self, now: Nanos) -> Option<(Arc<Session>, Change)> {
         if !self.awaited.values().all(Awaited::is_ready) {
             return None;
         }
         let heads = self.awaited.values_mut().filter(|awaited| awaited.next().is_some());
         let awaited = heads.min_by_key(|awaited| awaited.next())?;
+        awaited.until = now + WAIT_TIME;
         Some((awaited.session.clone()?, awaited.take()?))
     }
 }
@@ -322,7 +367,7 @@ impl State {
 fn run(store: &dyn Sessions, session: &Session, change: &Change) -> Result<()> {
     let op = Op::take(&mut Input::new(&change.op)).map_err(|_| Error::Invalid)?;
     let caller = Caller { refs: false, ..change.caller.clone() };
-    let (ctx, is_restricted) = session.admit(&caller, &op)?;
+    let (ctx, is_restricted) = session.admit_again(&caller, &op)?;
     if is_restricted {
         return Err(Error::NotPermitted);
     }

@@ -21,6 +21,9 @@ use std::sync::mpsc::{Receiver, Sender};
 const AWAY_TIME: Nanos = 120_000_000_000;
 const UNUSED_TIME: Nanos = 1_000_000_000;
 
+/// Inodes to which a client can have references since a process before.
+const REFERRED_MAX: usize = 1 << 20;
+
 /// A host that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
@@ -85,6 +88,8 @@ struct State {
     ended: bool,
     /// A process before had it: calls in its slots have any numbers.
     is_known: bool,
+    /// A client was let in.
+    was_connected: bool,
 }
 
 #[derive(Default)]
@@ -188,6 +193,7 @@ impl Session {
             lost: now,
             ended: false,
             is_known: false,
+            was_connected: false,
         };
         Session {
             id,
@@ -243,9 +249,34 @@ impl Session {
         self.told.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
     }
 
-    /// Whether all is durable that its client was told of, and nothing is at work.
-    pub(super) fn is_all_durable(&self) -> bool {
-        !self.has_calls() && !self.waits_to_hear()
+    /// From now on it is away, if all is durable that its client was told of, and nothing is at work. Its
+    /// client comes back by another connection.
+    pub(super) fn goes_away(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_at_work = state.slots.iter().any(Place::is_running);
+        if is_at_work || self.waits_to_hear() {
+            return false;
+        }
+        self.set_away(true);
+        let connection = state.connection.take();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.pipe.close();
+        }
+        true
+    }
+
+    /// Its client has another connection soon: nothing counts any more that came by the one before.
+    pub(super) fn hang_up(&self) {
+        let connection = self.state.lock().connection.take();
+        if let Some(connection) = connection {
+            connection.pipe.close();
+        }
+    }
+
+    /// Whether what comes by a connection counts.
+    pub(super) fn hears(&self, line: &Arc<Line>) -> bool {
+        self.state.lock().connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, line))
     }
 
     /// Tells the client that changes up to this number are durable.
@@ -257,9 +288,18 @@ impl Session {
         }
     }
 
+    /// Tells the client that changes up to this number are durable, whatever it was told before.
+    pub(super) fn say_durable(&self, lsn: u64) {
+        if let Some(connection) = self.connection() {
+            connection.pipe.send(&frame(&ToClient::Durable(lsn)));
+        }
+    }
+
     /// Tells the client whether a change is there that was to be done again.
     pub(super) fn tell_again(&self, lsn: u64, result: Result<()>) {
-        self.told.fetch_max(lsn, Ordering::AcqRel);
+        if result.is_ok() {
+            self.told.fetch_max(lsn, Ordering::AcqRel);
+        }
         if let Some(connection) = self.connection() {
             connection.pipe.send(&frame(&ToClient::Again { lsn, result }));
         }
@@ -290,6 +330,9 @@ impl Session {
             return false;
         }
         let before = state.connection.replace(connection.clone());
+        state.was_connected = true;
+        // what was said of that may have been lost with the connection before
+        self.durable.store(0, Ordering::Release);
         drop(state);
         if let Some(before) = before {
             before.pipe.close();
@@ -309,7 +352,8 @@ impl Session {
     /// nothing to come back to.
     pub(super) fn expire(&self, now: Nanos) -> bool {
         let mut state = self.state.lock();
-        let time = if state.slots.is_empty() { UNUSED_TIME } else { AWAY_TIME };
+        let is_unused = state.slots.is_empty() && state.was_connected && !state.is_known;
+        let time = if is_unused { UNUSED_TIME } else { AWAY_TIME };
         state.ended |= state.connection.is_none() && now.saturating_sub(state.lost) > time;
         state.ended
     }
@@ -348,7 +392,7 @@ impl Session {
             return Begun::Wrong;
         }
         let mut state = self.state.lock();
-        if state.ended {
+        if state.ended || self.is_away() {
             return Begun::Over;
         }
         let place = usize::from(slot.place);
@@ -359,7 +403,7 @@ impl Session {
         let at = &mut state.slots[place];
         let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
         let is_later = is_known && is_later(slot.number, at);
-        let mut given = None;
+        let (mut given, mut done) = (None, None);
         match &mut at.call {
             _ if slot.number == next_number(at.number) && is_free => (),
             _ if is_later => (),
@@ -367,11 +411,14 @@ impl Session {
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
-            Progress::Done(told) => return Begun::Done(*told),
+            Progress::Done(told) => done = Some(*told),
             Progress::Repeatable => (),
         }
         *at = Place { number: slot.number, call: Progress::Running };
-        given.map_or(Begun::Run, Begun::RunAgain)
+        match done {
+            Some(told) => Begun::Done(told),
+            None => given.map_or(Begun::Run, Begun::RunAgain),
+        }
     }
 
     /// What came of a call, if a process before has done it.
@@ -453,6 +500,14 @@ impl Session {
         Ok((Ctx { client, ..ctx }, is_restricted))
     }
 
+    /// [`Session::admit`] for what was done before, when the host could do it: it may only read by now.
+    pub(super) fn admit_again(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
+        let host = self.host();
+        let grant = Grant { read_only: false, ..host.grant.clone() };
+        let ctx = admit::admit(&grant, caller, op, &|node| self.knows(node))?;
+        Ok((Ctx { client: self.id.number, ..ctx }, grant.is_restricted()))
+    }
+
     /// Notes the references that a reply has; false: the session has ended.
     fn note(&self, reply: &Reply) -> bool {
         let mut refs = self.refs.lock();
@@ -461,10 +516,12 @@ impl Session {
         true
     }
 
-    /// Notes a reference to each of these inodes; false: the session has ended.
+    /// Notes a reference to each of these inodes; false: the session has ended, or has too many.
     pub(super) fn note_all(&self, nodes: &[NodeId]) -> bool {
         let mut refs = self.refs.lock();
-        let Some(refs) = refs.as_mut() else { return false };
+        let Some(refs) = refs.as_mut().filter(|refs| refs.len() + nodes.len() <= REFERRED_MAX) else {
+            return false;
+        };
         nodes.iter().for_each(|node| *refs.entry(*node).or_default() += 1);
         true
     }
@@ -508,7 +565,9 @@ impl Session {
 fn is_later(number: u32, at: &Place) -> bool {
     let never = at.number == 0 && matches!(at.call, Progress::Running);
     number > 0
-        && (never || matches!(at.call, Progress::Done(_)) && number.wrapping_sub(at.number) < u32::MAX / 2)
+        && (never
+            || matches!(at.call, Progress::Done(_))
+                && (1..u32::MAX / 2).contains(&number.wrapping_sub(at.number)))
 }
 
 /// The number of a slot's call after this one. Zero is the number of none.
@@ -623,8 +682,40 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_a_process_before_has_done_is_not_run_again() {
+        let told = Told { lsn: 7, ..Told::default() };
+        let session = session().known(vec![(0, Outcome { call: 5, told })], false);
+        let at = |place, number| Slot { place, number };
+        for earlier in [0, 3, 4] {
+            assert!(matches!(session.begin(at(0, earlier)), Begun::Wrong), "{earlier}");
+        }
+        assert_eq!(session.done_before(at(0, 5)), Some(told));
+        assert!(matches!(session.begin(at(0, 5)), Begun::Done(found) if found == told));
+        assert!(matches!(session.begin(at(0, 5)), Begun::Running));
+        let session = super::tests::session().known(vec![(0, Outcome { call: 5, told })], false);
+        assert!(matches!(session.begin(at(0, 6)), Begun::Run));
+        assert!(matches!(session.begin(at(1, 1000)), Begun::Run), "of a slot nothing is known");
+        assert!(matches!(session.begin(at(1, 1000)), Begun::Running));
+        assert!(matches!(session.begin(at(1, 1002)), Begun::Wrong));
+    }
+
+    #[test]
+    fn a_session_is_away_only_when_nothing_can_be_lost() {
+        let session = session();
+        assert!(matches!(session.begin(Slot { place: 0, number: 1 }), Begun::Run));
+        assert!(!session.goes_away(), "a call is at work");
+        session.undo(Slot { place: 0, number: 1 });
+        session.tell_again(7, Ok(()));
+        assert!(!session.goes_away(), "its client waits to hear that 7 is durable");
+        session.tell_durable(7);
+        assert!(session.goes_away() && session.is_away());
+        assert!(matches!(session.begin(Slot { place: 0, number: 2 }), Begun::Over));
+    }
+
+    #[test]
     fn a_session_that_has_ended_takes_no_calls() {
         let session = session();
+        session.state.lock().was_connected = true;
         assert!(!session.expire(UNUSED_TIME));
         assert!(matches!(session.begin(Slot { place: 0, number: 1 }), Begun::Run));
         assert!(!session.expire(2 * UNUSED_TIME), "it was used");

@@ -146,7 +146,7 @@ impl Tx<'_> {
 
     /// An inode number never used before in the volume, and the volume's epoch.
     pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<(NodeId, u32)> {
-        if let Some(told) = self.ctx.again.filter(|told| told.node > 0) {
+        if let Some(told) = self.ctx.again {
             return self.allocate_again(volume, NodeId(told.node));
         }
         if self.st.sessions.has_left_out() {

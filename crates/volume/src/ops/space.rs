@@ -113,7 +113,8 @@ impl Shard {
         if len == 0 {
             return Err(Error::Invalid);
         }
-        self.transact(ctx, |tx| Ok(may_allocate(&tx.file(node)?, mode)?))?;
+        let may = |file: &Inode| if ctx.again.is_some() { Ok(()) } else { may_allocate(file, mode) };
+        self.transact(ctx, |tx| Ok(may(&tx.file(node)?)?))?;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Error::TooBig)?;
         let end = match mode {
             Allocate::PunchHole => end.min(self.transact(ctx, |tx| tx.occupied_end(node))?),
@@ -129,7 +130,7 @@ impl Shard {
             let mut merges = 0;
             while let Some(chunk) = self.transact(ctx, |tx| {
                 let inode = tx.file(node)?;
-                may_allocate(&inode, mode)?;
+                may(&inode)?;
                 if merges < MERGES_MAX
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &(at..next))?
                 {

@@ -205,6 +205,9 @@ impl Shard {
     /// [`Shard::need_space`] in a pool, purging the oldest entries of bins when there is not
     /// enough: of this volume, else of others.
     pub(crate) fn need_room(&self, ctx: &Ctx, volume: u32, pool: PoolId, bytes: u64) -> Result<()> {
+        if ctx.again.is_some() {
+            return Ok(());
+        }
         loop {
             match self.need_space(pool, bytes) {
                 Err(Error::NoSpace) if self.lock().bins.volumes().next().is_some() => Self::may_wait(ctx)?,

@@ -29,6 +29,8 @@ pub struct SessionTable {
     is_dirty: bool,
     /// The last change of a client that the process before had committed.
     committed: u64,
+    /// There are sessions of a process before, which have not caught up.
+    awaited: bool,
     /// Inodes without a name are kept.
     keep_all: bool,
     /// Those that are kept only because of that.
@@ -107,8 +109,19 @@ impl SessionTable {
         self.records.insert(record.number, record);
     }
 
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.records.remove(&number);
+    /// Whether it was the last one.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        self.records.remove(&number).is_some() && self.records.is_empty()
+    }
+
+    /// Clients of a process before may still come.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// They come no more.
+    pub(crate) fn go_on(&mut self) {
+        self.awaited = false;
     }
 }
 
@@ -130,7 +143,7 @@ impl State {
         if !table.are_any() {
             return Ok(());
         }
-        table.keep_all = true;
+        (table.keep_all, table.awaited) = (true, true);
         for (number, volume) in &self.volumes {
             let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
             table.given_out.insert(*number, volume.next_inode..end);
