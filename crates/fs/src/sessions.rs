@@ -61,8 +61,8 @@ pub trait Sessions: Send + Sync {
     /// Those of the operation: what it builds on is lost.
     fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>>;
 
-    /// The answer to a call that was done, and whose client does not know that. Content that it appended is to
-    /// be done again before.
+    /// The answer to a call that was done, and whose client does not know that. Content that it changed is to be
+    /// done again before.
     ///
     /// # Errors
     /// Those of the operation.

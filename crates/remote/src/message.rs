@@ -136,8 +136,8 @@ pub enum ToServer<'a> {
     /// A change that the client was told of and that a crash of the server may have taken, to be done
     /// again. In the order of their numbers. Answered by [`ToClient::Again`].
     Again(Caller, Told, Op<'a>),
-    /// A call that was not answered and that appends: if it was done, its content may be lost, and is to be done
-    /// again among the others. Before those. Not answered.
+    /// A call that was not answered and that changes content: if it was done, the content may be lost, and is
+    /// to be done again among the others. Before those. Not answered.
     Unanswered(Slot, Caller, Op<'a>),
     /// No more of these come.
     CaughtUp,

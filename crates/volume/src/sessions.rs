@@ -99,7 +99,7 @@ impl Shard {
     /// See [`Sessions::answer_again`].
     fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply> {
         let node = NodeId(told.node);
-        match op {
+        let reply = match op {
             Op::Make { .. } | Op::MakeUnnamed { .. } | Op::Place { .. } | Op::Link { .. } => {
                 self.transact(ctx, |tx| {
                     let attr = tx.attr(node, &tx.inode(node)?);
@@ -108,13 +108,17 @@ impl Shard {
                 })
             }
             Op::Unlink { .. } | Op::RmDir { .. } => Ok(Reply::Removed { node, nlink: told.number as u32 }),
-            Op::Append { data, .. } => {
-                // its content may not be durable yet
-                sessions::tell(told);
-                Ok(Reply::Written(data.len() as u64))
+            Op::SetAttr { node, .. } => {
+                self.transact(ctx, |tx| Ok(Reply::Attr(tx.attr(*node, &tx.inode(*node)?))))
             }
+            Op::Write { data, .. } | Op::Append { data, .. } => Ok(Reply::Written(data.len() as u64)),
             _ => Ok(Reply::Done),
+        };
+        if op.again() == Again::Content {
+            // it may not be durable yet
+            sessions::tell(told);
         }
+        reply
     }
 }
 

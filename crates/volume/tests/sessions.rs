@@ -222,18 +222,21 @@ fn what_came_of_calls_is_known_after_a_crash() {
     let mut rig = Rig::served();
     let (kept, _) = rig.file(&called(1, 0, 7), b"kept");
     let (gone, _) = rig.file(&called(1, 1, 1), b"gone");
+    let (gone_too, _) = rig.file(&client(1), b"cut");
     rig.tell(&called(1, 1, 2), Op::Unlink { dir: NodeId::ROOT, name: b"gone", over: Precondition::Any });
     rig.tell(&called(1, 2, 1), Op::Append { node: kept, data: b"abc" });
     rig.tell(&called(1, 2, 2), Op::Append { node: kept, data: b"de" });
     rig.cell
         .call(&called(1, 3, 1), Op::Unlink { dir: NodeId::ROOT, name: b"no", over: Precondition::Any })
         .expect_err("there is none");
+    let set = SetAttr { size: Some(1), ..SetAttr::default() };
+    rig.tell(&called(1, 4, 1), Op::SetAttr { node: gone_too, set });
     rig.cell.commit().expect("committed");
     rig.file(&called(1, 0, 8), b"lost");
     rig.power_cut();
     let known = rig.cell.outcomes(1).expect("read");
     let calls: Vec<_> = known.iter().map(|(slot, outcome)| (*slot, outcome.call)).collect();
-    assert_eq!(calls, [(0, 7), (1, 2), (2, 2)]);
+    assert_eq!(calls, [(0, 7), (1, 2), (2, 2), (4, 1)]);
     assert_eq!(rig.cell.outcomes(2), Ok(vec![]));
     let told = |slot: usize| known[slot].1.told;
     let again = |op: Op<'_>, told| rig.cell.answer_again(&client(1), &op, told);

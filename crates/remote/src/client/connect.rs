@@ -355,7 +355,7 @@ impl Shared {
     /// durable is done again.
     fn ask_again(&self, pipe: &Arc<Pipe>) {
         let state = self.state.lock();
-        for call in state.slots.appending() {
+        for call in state.slots.changing_content() {
             pipe.send(&unanswered_frame(call));
         }
         for again in state.told.again() {

@@ -35,8 +35,8 @@ pub(super) struct Outstanding {
     returns_references: bool,
     /// Whether a server that knows the session knows whether it was done.
     remembered: bool,
-    /// Whether it appends: it may have been done, and its content be lost.
-    appends: bool,
+    /// Whether it changes content: it may have been done, and the content be lost.
+    changes_content: bool,
     /// Whether it brings content, which is kept until it is durable.
     brings_data: bool,
     /// What it is about.
@@ -66,8 +66,8 @@ impl Outstanding {
             Call::Op(_, op) => op.again(),
             _ => Again::Nothing,
         };
-        let is_append = matches!(&call, Call::Op(_, Op::Append { .. }));
-        let remembered = again == Again::Change || is_append;
+        let (remembered, changes_content) =
+            (matches!(again, Again::Change | Again::Content), again == Again::Content);
         let of = match &call {
             Call::Op(_, op) => op.node().into_iter().collect(),
             _ => Vec::new(),
@@ -82,7 +82,7 @@ impl Outstanding {
             gives_references,
             returns_references,
             remembered,
-            appends: is_append,
+            changes_content,
             brings_data,
             of,
             sent,
@@ -256,10 +256,12 @@ impl Slots {
         (lost, returned)
     }
 
-    /// Frames of calls that append and may have been done.
-    pub(super) fn appending(&self) -> impl Iterator<Item = &[u8]> {
+    /// Frames of calls that change content and may have been done.
+    pub(super) fn changing_content(&self) -> impl Iterator<Item = &[u8]> {
         let calls = self.places.iter().filter_map(|at| at.call.as_ref());
-        calls.filter(|call| call.appends && call.sent && !call.is_given_up()).map(|call| &call.frame[..])
+        calls
+            .filter(|call| call.changes_content && call.sent && !call.is_given_up())
+            .map(|call| &call.frame[..])
     }
 
     /// Places with calls, to be sent again.

@@ -171,6 +171,9 @@ impl Connection {
             frames.extend(frame(&ToClient::Ready));
         }
         if !self.let_in(session, &frames, shared.env.now()) {
+            if session.is_unused() {
+                shared.forget_session(session);
+            }
             return self.refuse(crate::message::Refusal::Busy, "the session has just ended: try again");
         }
         if !is_ready && shared.recovery.is_over() {

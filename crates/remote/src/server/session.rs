@@ -274,6 +274,12 @@ impl Session {
         }
     }
 
+    /// Whether there is nothing to come back to, and nobody who could.
+    pub(super) fn is_unused(&self) -> bool {
+        let state = self.state.lock();
+        state.slots.is_empty() && state.connection.is_none() && !state.is_known
+    }
+
     /// Whether what comes by a connection counts.
     pub(super) fn hears(&self, line: &Arc<Line>) -> bool {
         self.state.lock().connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, line))

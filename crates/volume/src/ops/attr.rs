@@ -116,6 +116,7 @@ impl Tx<'_> {
                 self.change(node, &mut inode, changes, step.grows, Vec::new(), step.windows)?;
             }
         }
+        self.comes_to(node, 0);
         let mut attr = self.attr(node, &inode);
         if let Some(step) = resize {
             // the change itself takes effect when the operation succeeds

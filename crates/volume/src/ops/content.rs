@@ -600,9 +600,7 @@ impl Shard {
                 }
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
                 tx.touch_content(&mut inode);
-                if place == Place::AtEnd {
-                    tx.comes_to(NodeId(0), offset);
-                }
+                tx.comes_to(NodeId(0), offset);
                 tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
                 Ok(Written::Done)
             });

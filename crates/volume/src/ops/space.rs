@@ -136,6 +136,10 @@ impl Shard {
                 {
                     return Ok(Some(chunk));
                 }
+                tx.comes_to(node, 0);
+                if next < end {
+                    tx.goes_on();
+                }
                 match mode {
                     Allocate::Reserve { keep_size } => tx.reserve(node, inode, at..next, keep_size)?,
                     Allocate::PunchHole => tx.zero(node, inode, at..next, false, true)?,
