@@ -68,6 +68,8 @@ pub enum Rule {
     ClosedDurably,
     /// It is durable no later than any replay that did not wait for this session.
     ClosedBeforeReplays,
+    /// The same for content, which enters without a record.
+    ClosedBeforeContent,
     /// What arrives of a closed session is refused.
     ClosedIsFinal,
 }
@@ -149,7 +151,7 @@ impl Replays {
         }
         for (n, change) in state.pending.iter().enumerate() {
             let is_first = state.pending[..n].iter().all(|before| before.inode != change.inode);
-            if is_first && state.is_committed(change) {
+            if is_first && state.is_committed(change) && self.may_enter(state) {
                 actions.push(Action::Enter(change.inode));
             }
         }

@@ -293,7 +293,8 @@ impl Replays {
         let waits = its.ops.iter().any(|op| matches!(op, OpState::Told(change) if change.lsn <= watermark));
         let said = state.down[client].iter().any(|reply| matches!(reply, Reply::Durable(_)));
         let greeted = its.connected && !state.up[client].contains(&Message::Hello);
-        greeted && state.sessions[client] == Status::Ready && waits && !said
+        let has_replayed = state.sessions[client] == Status::Ready || !self.keeps(Rule::DurableAfterRecovery);
+        greeted && has_replayed && waits && !said
     }
 
     /// All changes up to here are durable; 0: the server cannot say.
@@ -353,6 +354,13 @@ impl Replays {
         if is_over && state.recovered.is_none() {
             state.recovered = Some(state.history.len());
         }
+    }
+
+    /// Content that did not wait for a closed session enters when that is durable.
+    pub(crate) fn may_enter(&self, state: &State) -> bool {
+        let is_closed_in_memory =
+            |record: &Record| matches!(record, Record::Closed(_)) && self.keeps(Rule::ClosedBeforeContent);
+        !state.history[state.durable..].iter().any(is_closed_in_memory)
     }
 
     /// The content of a file that is gone goes with it.
