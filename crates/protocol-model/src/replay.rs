@@ -40,6 +40,8 @@ pub enum Rule {
     AppendAtOffset,
     /// The outcome is entered in the transaction of the change.
     OutcomeInTransaction,
+    /// Not only appends and changes of names have one: writes and truncates, too.
+    ContentHasOutcome,
     /// A change that was not answered, but has an outcome, is replayed in its place.
     UnansweredInPlace,
     /// A replay leaves a newer outcome in its slot alone.

@@ -183,6 +183,14 @@ fn content_that_was_not_answered_is_lost_when_it_is_not_replayed_in_its_place() 
 }
 
 #[test]
+fn a_truncate_without_outcome_happens_again_after_what_was_durable() {
+    let truncate = vec![change(Kind::Truncate, OLD)];
+    let model = scripts(vec![truncate, both_append().scripts[0].clone()]);
+    passes("truncate and append", model.clone());
+    fails(ONCE, without(&[Rule::ContentHasOutcome], model));
+}
+
+#[test]
 fn an_older_outcome_in_place_of_a_newer_one_makes_a_name_twice() {
     fails(KEPT, without(&[Rule::NewerOutcomeStays], content_then_name()));
 }

@@ -52,12 +52,21 @@ impl Replays {
     /// The outcome in a slot. In a mutant only this process knows it.
     fn last_in_slot<'a>(&self, state: &'a State, client: usize, slot: u8) -> Option<&'a Change> {
         let remembered = if self.keeps(Rule::OutcomeInTransaction) { 0 } else { state.inherited };
-        state.history[remembered..].iter().rev().find_map(|record| match record {
-            Record::Made(change) | Record::Outcome(change) => {
-                (change.client == client && self.op_of(change).slot == slot).then_some(change)
+        let its = state.history.iter().enumerate().skip(remembered).rev();
+        its.filter(|(n, record)| *n >= state.inherited || self.has_outcome(record)).find_map(|(_, record)| {
+            match record {
+                Record::Made(change) | Record::Outcome(change) => {
+                    (change.client == client && self.op_of(change).slot == slot).then_some(change)
+                }
+                _ => None,
             }
-            _ => None,
         })
+    }
+
+    /// Whether the outcome of a change is stored.
+    fn has_outcome(&self, record: &Record) -> bool {
+        let overwrites = |change: &Change| matches!(self.op_of(change).kind, Kind::Write(_) | Kind::Truncate);
+        self.keeps(Rule::ContentHasOutcome) || !matches!(record, Record::Made(change) if overwrites(change))
     }
 
     pub(crate) fn may_serve(&self, state: &State, client: usize, message: &Message) -> bool {
