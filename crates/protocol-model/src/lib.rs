@@ -5,7 +5,7 @@
 //! then finds a state that must not be, so each rule is needed and the model can fail.
 //! `docs/decisions/0030-the-protocol-as-a-checked-model.md` states the rules for an implementer.
 //!
-//! [`sessions`]: requests, crashes and replay. [`recalls`]: grants and recalls that overtake each
+//! [`sessions`]: requests, crashes and replay. [`replay`]: the same as the code has it, with content. [`recalls`]: grants and recalls that overtake each
 //! other. [`copies`]: the same as the code has them, without numbers. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
 
 pub mod check;
@@ -13,4 +13,5 @@ pub mod clocks;
 pub mod copies;
 pub mod names;
 pub mod recalls;
+pub mod replay;
 pub mod sessions;
