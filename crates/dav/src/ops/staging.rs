@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The attribute of the cell's root that has the notes.
-const NOTES: &[&[u8]] = &[b"trusted.leeward.copies"];
+/// The attribute of the cell's root that has the notes; for another machine than the server, with its name
+/// after a dot.
+const NOTES: &str = "trusted.leeward.copies";
 /// Bytes of a note.
 const NOTE_BYTES: usize = 24;
 /// Most notes at a time: they must fit into the attribute.
@@ -165,8 +166,15 @@ impl Shared {
                 _ => Err(Error::AttrTooBig),
             }
         };
-        self.top().change_xattr(&Path::default(), NOTES[0], change).await
+        self.top().change_xattr(&Path::default(), self.notes[0], change).await
     }
+}
+
+/// The attribute with the notes of a machine. One lives as long as the process.
+pub(crate) fn notes_of(host: &str) -> &'static [&'static [u8]] {
+    let name = if host.is_empty() { NOTES.into() } else { format!("{NOTES}.{host}") };
+    let name: &'static [u8] = name.into_bytes().leak();
+    vec![name].leak()
 }
 
 fn top(files: &Files, uid: u32, gid: u32) -> Tree {
@@ -179,7 +187,7 @@ fn top(files: &Files, uid: u32, gid: u32) -> Tree {
 /// # Errors
 /// The notes cannot be read.
 pub(crate) async fn sweep(dav: &Arc<Shared>) -> leeward_fs::Result<()> {
-    let found = dav.top().stat(&Path::default(), NOTES).await?;
+    let found = dav.top().stat(&Path::default(), dav.notes).await?;
     let notes = found.xattrs[0].clone().unwrap_or_default();
     let left = notes.as_chunks::<NOTE_BYTES>().0.iter().map(|bytes| {
         let note = Note::of(bytes);

@@ -362,6 +362,7 @@ fn call_in(
         Call::Command(caller, command) => {
             super::commands::hear(shared, session, (&caller, command), answer);
         }
+        Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {

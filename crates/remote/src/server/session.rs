@@ -62,6 +62,10 @@ pub(super) struct Session {
     promised: AtomicUsize,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
+    /// The client is a gateway, which keeps no copies. It names inodes of snapshots without references: the
+    /// snapshots that it was told of are noted.
+    is_gateway: AtomicBool,
+    views: Mutex<FxHashSet<u32>>,
 }
 
 struct State {
@@ -173,6 +177,24 @@ impl Session {
             counts,
             promised: AtomicUsize::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
+            is_gateway: AtomicBool::new(false),
+            views: Mutex::default(),
+        }
+    }
+
+    /// Its client is a gateway.
+    pub(super) fn is_of_gateway(&self) {
+        self.is_gateway.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the snapshots that a gateway is told of.
+    fn note_views(&self, reply: &Reply) {
+        if self.is_gateway.load(Ordering::Relaxed) {
+            let views = reply.references().filter(|node| node.is_view()).map(NodeId::volume);
+            let views: Vec<u32> = views.collect();
+            if !views.is_empty() {
+                self.views.lock().extend(views);
+            }
         }
     }
 
@@ -314,7 +336,9 @@ impl Session {
 
     /// Whether the client has a reference to the inode, or knows it without.
     pub(super) fn knows(&self, node: NodeId) -> bool {
-        node == NodeId::ROOT || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
+        node == NodeId::ROOT
+            || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
+            || node.is_view() && self.views.lock().contains(&node.volume())
     }
 
     /// The context of an operation that the host may do, and whether the server must check what the
@@ -324,7 +348,8 @@ impl Session {
         let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
         let is_restricted = host.grant.is_restricted();
         // of such a host each user's rights are checked here, each time
-        let client = if is_restricted { 0 } else { self.id.number };
+        let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
+        let client = if keeps_copies { self.id.number } else { 0 };
         Ok((Ctx { client, ..ctx }, is_restricted))
     }
 
@@ -421,6 +446,9 @@ impl Answer {
             let given: Vec<_> = reply.references().map(|node| (node, 1)).collect();
             self.gate.forget_all(system(), &given);
             return;
+        }
+        if let Ok(reply) = &result {
+            self.session.note_views(reply);
         }
         let changes = like.is_some_and(|like| like.changes);
         if changes && result.is_ok() && self.gate.fs().is_invalidating() {
