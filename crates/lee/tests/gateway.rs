@@ -204,6 +204,10 @@ fn gateways_mounts_and_the_server_show_one_file_system() {
     let cell = Cell::new();
     let (a, b) = (cell.gateway("a"), cell.gateway("b"));
     let machine = cell.served.machine("m", &[], &[]);
+    // machines that keep copies of the root are no hindrance
+    assert!(fs::read_dir(&machine.at).expect("read").count() == 1 && !machine.path("late").exists());
+    cell.served.ask(&["volume", "create", "late", "--at", "/late"]).good();
+    assert!(machine.path("late").exists() && cell.served.ask(&["volume", "list"]).good().contains("late"));
     for (turn, len) in [0, 5, 100_000, 3_000_000].into_iter().enumerate() {
         let content = noise(len, turn as u64);
         let file = cell.file("content", &content);
