@@ -167,7 +167,7 @@ killed_server() {
   rm -r "$MNT/home/many" "$MNT/home/target"
 }
 metric() { curl -sSf "http://127.0.0.1:$METRICS_PORT/metrics" | awk -v name="^$1" '$0 ~ name { sum += $NF } END { printf "%d\n", sum }'; }
-enough_came() { [ "$(metric 'leeward_written_bytes_total.door="http"')" -gt 30000000 ]; }
+enough_came() { [ "$(metric 'leeward_written_bytes_total.door="(http|remote)"')" -gt 30000000 ]; }
 aside() { ls -A "$MNT/home" | grep -q '^[.]leeward-copy-'; }
 all_is_freed() { ! aside && [ "$(metric 'leeward_orphans')" = 0 ]; }
 

@@ -534,6 +534,7 @@ fn errors_have_these_numbers() {
         "Deadlock",
         "TooManyLocks",
         "Interrupted",
+        "Unavailable",
     ];
     let known: Vec<&str> = Error::TABLE.iter().map(|(name, _)| *name).collect();
     assert_eq!(NUMBERS, known, "numbers never change: a new error comes last");

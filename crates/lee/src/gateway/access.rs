@@ -221,7 +221,7 @@ mod tests {
             ..CellSettings::default()
         };
         let told = Access::of(&accounts, &buckets, &DoorSettings::of(&config)).to_bytes();
-        let access = Access::parse(&told).ok().expect("understood");
+        let access = Access::parse(&told).expect("understood");
         assert_eq!(access.accounts().expect("whole"), accounts);
         assert!(access.settings.to_config() == config);
         assert_eq!(access.buckets(), buckets);

@@ -19,7 +19,7 @@ use leeward_volume::format::buckets::Buckets;
 use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// How often the server is asked what has changed.
@@ -33,6 +33,10 @@ pub struct CellThere {
     client: Client,
     server: String,
     known: Mutex<Known>,
+    /// Held from a question until its answer is known: an older answer never follows a newer one.
+    asking: Mutex<()>,
+    /// Is told of changes.
+    authority: OnceLock<Arc<Authority>>,
     /// Until when what is known counts.
     until: AtomicU64,
     /// The server does not let this machine be a gateway.
@@ -67,7 +71,8 @@ impl CellThere {
         let known = Mutex::new(Known::of(version, &bytes)?);
         let (env, client, server) = (env.clone(), client.clone(), server.to_owned());
         let (until, closed) = (AtomicU64::new(asked + COUNTS), AtomicBool::new(false));
-        Ok(Arc::new(CellThere { env, client, server, known, until, closed }))
+        let (asking, authority) = (Mutex::new(()), OnceLock::new());
+        Ok(Arc::new(CellThere { env, client, server, known, asking, authority, until, closed }))
     }
 
     /// The settings of doors, and the accounts.
@@ -78,25 +83,26 @@ impl CellThere {
 
     /// Goes on asking from now on, on a thread of its own, and tells `authority` of changes.
     pub fn watch(self: &Arc<Self>, authority: &Arc<Authority>) {
-        let (weak, authority, env) = (Arc::downgrade(self), authority.clone(), self.env.clone());
+        let _ = self.authority.set(authority.clone());
+        let (weak, env) = (Arc::downgrade(self), self.env.clone());
         env.clone().spawn("gateway-watch", move || {
             while let Some(cell) = Weak::upgrade(&weak) {
-                cell.ask_again(&authority);
+                cell.ask_again();
                 drop(cell);
                 env.sleep(ASK_STEP);
             }
         });
     }
 
-    fn ask_again(&self, authority: &Authority) {
+    /// Asks what has changed.
+    fn ask_again(&self) {
+        let _alone = self.asking.lock();
         let asked = self.env.now();
         let version = self.known.lock().version;
         let told = self.client.access(version).map_err(|e| (e == Error::NotPermitted, e.to_string()));
         let learnt = told.and_then(|told| match told {
             None => Ok(()),
-            Some((version, bytes)) => {
-                self.learn(version, &bytes, authority).map_err(|e| (false, e.to_string()))
-            }
+            Some((version, bytes)) => self.learn(version, &bytes).map_err(|e| (false, e.to_string())),
         });
         match learnt {
             Ok(()) => {
@@ -114,9 +120,11 @@ impl CellThere {
         }
     }
 
-    fn learn(&self, version: u64, bytes: &[u8], authority: &Authority) -> Result<(), Fail> {
+    fn learn(&self, version: u64, bytes: &[u8]) -> Result<(), Fail> {
         let new = Known::of(version, bytes)?;
-        authority.set_accounts(new.accounts.clone());
+        if let Some(authority) = self.authority.get() {
+            authority.set_accounts(new.accounts.clone());
+        }
         let mut known = self.known.lock();
         if new.settings != known.settings {
             tracing::warn!(
@@ -166,7 +174,10 @@ impl DoorCell for CellThere {
     }
 
     fn change_buckets(&self, request: &AnyRequest) -> Result<(), Failure> {
-        self.ask::<IgnoredAny>(&Call::Admin { request: request.clone() }).map(drop)
+        self.ask::<IgnoredAny>(&Call::Admin { request: request.clone() })?;
+        // who made it uses it next, here
+        self.ask_again();
+        Ok(())
     }
 
     fn report(&self, paths: Option<Vec<String>>) -> Result<String, String> {
