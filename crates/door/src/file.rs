@@ -42,6 +42,14 @@ impl InodeRef {
         InodeRef { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node, session }
     }
 
+    /// Whether the inode may be used still.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: the session has ended that the reference belongs to.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.counts() { Ok(()) } else { Err(Error::Unavailable) }
+    }
+
     /// What to say of an operation on the inode that went like this. When the session has ended that the
     /// reference belongs to, the inode may have gone with it.
     pub(crate) fn judge<T>(&self, result: Result<T>) -> Result<T> {
@@ -68,9 +76,7 @@ impl InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        if self.counts() {
-            self.files.backend().forget(self.ctx, self.node, 1);
-        }
+        self.files.backend().forget(self.ctx, self.node, 1);
     }
 }
 
@@ -120,6 +126,7 @@ impl File {
         }
         let InodeRef { files, ctx, node, .. } = &*self.held;
         let share = files.room(ctx, len as usize, secs).await?;
+        self.held.check()?;
         let read = files.one(*ctx, Op::Read { node: *node, offset, len }).await;
         let bytes = self.held.judge(read)?.data()?;
         Ok(counted(bytes.into(), share))

@@ -138,6 +138,7 @@ impl Upload {
             let node = held.node;
             steps.about(node);
             if !kept {
+                held.check()?;
                 held.judge(steps.call(Op::KeepPart { node, upload, number, note: &note }))?;
                 kept = true;
             }

@@ -25,6 +25,8 @@ pub(crate) struct Steps<'a> {
     backend: &'a dyn DoorBackend,
     pub(crate) ctx: &'a Ctx,
     outcome: Cell<Outcome>,
+    /// The session in which the request has changed something first.
+    changed_in: Cell<Option<u64>>,
 }
 
 /// Where the paths of a tree begin.
@@ -103,7 +105,7 @@ impl Walked {
 
 impl<'a> Steps<'a> {
     pub(crate) fn new(backend: &'a dyn DoorBackend, ctx: &'a Ctx) -> Steps<'a> {
-        Steps { backend, ctx, outcome: Cell::default() }
+        Steps { backend, ctx, outcome: Cell::default(), changed_in: Cell::new(None) }
     }
 
     /// The outcome of all steps, for the ledger.
@@ -121,6 +123,7 @@ impl<'a> Steps<'a> {
     }
 
     fn call_as(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        let session = self.backend.session();
         let result = self.backend.call(ctx, op);
         let one = Outcome::of(&op, &result);
         let all = self.outcome.get();
@@ -129,7 +132,14 @@ impl<'a> Steps<'a> {
             written_bytes: all.written_bytes + one.written_bytes,
             ..all
         });
-        result
+        if op.changes() && result.is_ok() && self.changed_in.get().is_none() {
+            self.changed_in.set(Some(session));
+        }
+        // what was changed in a session that has ended may be lost, whatever an fsync says now
+        match self.changed_in.get() {
+            Some(before) if before != self.backend.session() => Err(Error::Unavailable),
+            _ => result,
+        }
     }
 
     pub(crate) fn attr_of(&self, op: Op<'_>) -> Result<Attr> {

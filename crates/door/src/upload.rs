@@ -205,6 +205,7 @@ impl<D: Digest> Upload<D> {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.held.check()?;
         let op = Op::Write { node: self.held.node, offset: self.size, data: bytes };
         match self.held.judge(self.tree.files().one(*self.tree.ctx(), op).await)? {
             Reply::Written(count) if count == bytes.len() as u64 => self.size += count,
@@ -238,6 +239,7 @@ impl<D: Digest> Upload<D> {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(COPY_BYTES);
+            self.held.check()?;
             let op = Op::CopyRange { from, from_offset: at, to: self.held.node, to_offset: self.size, len };
             let copied = self.tree.files().one(*self.tree.ctx(), op).await;
             let count = self.held.judge(copied)?.written()?;
@@ -262,6 +264,7 @@ impl<D: Digest> Upload<D> {
         let go_on = move |steps: &Steps<'_>, base: &Base| {
             // the caller may go away, the file may not
             let held = &held;
+            held.check()?;
             held.judge(state.go_on(steps, base, held.node))
         };
         tree.run((PLACE, 0), go_on).await

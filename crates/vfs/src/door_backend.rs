@@ -34,7 +34,8 @@ pub trait DoorBackend: Send + Sync + 'static {
     /// Returns references on an inode.
     fn forget(&self, ctx: Ctx, node: NodeId, count: u64);
 
-    /// Names the session that references belong to. Those of another session count no more.
+    /// Names the session at the server, and the server's process. What was done in another one, and is not
+    /// durable, may be lost, and references of then may not count.
     fn session(&self) -> u64;
 }
 
