@@ -209,7 +209,8 @@ gateway_options() {
   local clients
   while [ $# -gt 0 ]; do
     case $1 in
-      --s3 | --http | --tls-*) GATEWAY_OPTIONS+=("$1" "$2") ;;
+      --s3 | --http) GATEWAY_OPTIONS+=("$1" "$2") ;;
+      --tls-*) GATEWAY_OPTIONS+=("$1" "$2") SERVER_OPTIONS+=("$1" "$2") ;;
       *) SERVER_OPTIONS+=("$1" "$2") ;;
     esac
     shift 2

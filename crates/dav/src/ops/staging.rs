@@ -132,9 +132,14 @@ impl Shared {
 
     /// Removes a tree that no client waits for any more: operations may still be adding to it.
     async fn remove_in_the_end(&self, place: &Resource, note: Option<Note>) {
-        for _ in 0..TRIES {
-            if remove_tree(place).await.is_ok_and(|failures| failures.count() == 0) {
-                break;
+        let mut left = TRIES;
+        while left > 0 {
+            match remove_tree(place).await {
+                Ok(failures) if failures.count() == 0 => break,
+                // at a gateway the server may be away for long, and comes back
+                Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE => {}
+                Err(error) if error.status == StatusCode::NOT_FOUND => break,
+                Ok(_) | Err(_) => left -= 1,
             }
             tokio::time::sleep(TRY_AGAIN).await;
         }
