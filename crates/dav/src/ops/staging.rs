@@ -100,13 +100,16 @@ impl StagedTree {
         self.place.as_ref().expect("it is there until it is removed")
     }
 
-    /// Removes the tree; what cannot be removed stays.
+    /// Removes the tree; what cannot be removed stays. While the server is away that is tried again later.
     ///
     /// # Errors
     /// As for [`remove_tree`]; a missing tree is no error.
     pub(crate) async fn remove(mut self) -> Result<Failures> {
         let removed = self.dav.remove(self.place(), self.note).await;
-        self.place = None;
+        let is_away = removed.as_ref().is_err_and(|error| error.status == StatusCode::SERVICE_UNAVAILABLE);
+        if !is_away {
+            self.place = None;
+        }
         removed
     }
 }
