@@ -33,6 +33,7 @@ DISK_FREE_MIB_MIN=4096
 SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
 # device: the mount is over /dev/fuse, though the kernel may have io_uring
 # remote: the mount is that of another machine, which this one plays too
+# gateway: the doors are those of another machine, which this one plays too
 CHANNEL=${CHANNEL:-}
 UP_OPTIONS=()
 [ "$CHANNEL" != device ] || UP_OPTIONS=(-o no_io_uring)
@@ -185,6 +186,8 @@ cell_start() {
     machine_start "$@"
     return
   fi
+  [ "$CHANNEL" != gateway ] || gateway_options "$@"
+  [ "$CHANNEL" != gateway ] || set -- "${SERVER_OPTIONS[@]}"
   [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
   : >"$WORK/lee.started"
   "$LEE" up "$CELL" --mount "$MNT" "${UP_OPTIONS[@]}" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
@@ -197,7 +200,62 @@ cell_start() {
     [ "$tries" -gt 0 ] || { cell_log; die "lee up did not mount within $CELL_START_SECS_MAX s"; }
     sleep 0.02
   done
+  [ "$CHANNEL" != gateway ] || gateway_start
 }
+
+# gateway_options OPTION...: those of `lee up` that are about doors are the gateway's, the others the server's.
+gateway_options() {
+  SERVER_OPTIONS=(--listen "127.0.0.1:$(cat "$WORK/port" 2>/dev/null || echo 0)") GATEWAY_OPTIONS=()
+  local clients
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --s3 | --http) GATEWAY_OPTIONS+=("$1" "$2") ;;
+      --tls-*) GATEWAY_OPTIONS+=("$1" "$2") SERVER_OPTIONS+=("$1" "$2") ;;
+      *) SERVER_OPTIONS+=("$1" "$2") ;;
+    esac
+    shift 2
+  done
+  clients=$(sed -n 's/^tls-clients = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null)
+  [ -z "$clients" ] || GATEWAY_OPTIONS+=(--tls-clients "$clients")
+  clients=$(sed -n 's/^tls-trusted = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null)
+  [ -z "$clients" ] || GATEWAY_OPTIONS+=(--tls-trusted "$clients")
+}
+
+# gateway_start: opens the doors as another machine would. A gateway that runs stays: its server was killed.
+gateway_start() {
+  local pid token=()
+  export LEE_HOST_DIR=$WORK/host
+  if [ ! -e "$WORK/port" ]; then
+    sed -n 's/^other machines reach it at .*:\([0-9]*\)$/\1/p' "$WORK/lee.started" >"$WORK/port"
+    token=(--token "$("$LEE" host add gateway --gateway --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')")
+  fi
+  ACCESS_LOG=$WORK/state/gateways/127.0.0.1:$(cat "$WORK/port")/access.log
+  pid=$(cat "$WORK/gateway.pid" 2>/dev/null || true)
+  [ -z "$pid" ] || ! alive "$pid" || return 0
+  : >"$WORK/gateway.started"
+  LEE_STATE_DIR=$WORK/state "$LEE" gateway "127.0.0.1:$(cat "$WORK/port")" "${GATEWAY_OPTIONS[@]}" "${token[@]}" \
+    >"$WORK/gateway.started" 2>>"$WORK/lee.log" </dev/null &
+  pid=$!
+  echo "$pid" >"$WORK/gateway.pid"
+  disown "$pid"
+  wait_for "$CELL_START_SECS_MAX" grep -q 'Ctrl-C ends it' "$WORK/gateway.started" || { cell_log; die "lee gateway did not begin"; }
+}
+
+# gateway_stop: ends the gateway that this suite started, if it did.
+gateway_stop() {
+  local pid
+  pid=$(cat "$WORK/gateway.pid" 2>/dev/null || true)
+  [ -n "$pid" ] || return 0
+  rm "$WORK/gateway.pid"
+  kill -TERM "$pid" 2>/dev/null || return 0
+  wait_gone "$pid" 30 || { kill -9 "$pid"; say "the gateway, $pid, was still there 30 s after SIGTERM"; return 1; }
+}
+
+# doors_hear: doors of another machine learn of changed users, keys and buckets within a second.
+doors_hear() { [ "$CHANNEL" != gateway ] || sleep 1; }
+
+# access_log: the access log of the doors.
+access_log() { echo "${ACCESS_LOG:-$CELL/access.log}"; }
 
 # machine_start [LEE-SERVE-OPTION...]: serves $CELL, and mounts it at $MNT as another machine would.
 machine_start() {
@@ -286,6 +344,7 @@ cell_stop() {
   local pid
   pid=$(cell_pid)
   [ "$CHANNEL" != remote ] || wait_for 10 umount "$MNT" || return 1
+  gateway_stop || return 1
   "$LEE" down "$CELL"
   wait_gone "$pid" 30 || { say "pid $pid is still there 30 s after lee down"; return 1; }
   rm "$WORK/cell.pid"
@@ -315,6 +374,7 @@ cell_fsck() {
 cell_end_hard() {
   [ -n "$WORK" ] || return 0
   local pid
+  gateway_stop || true
   pid=$(cell_pid)
   if [ -n "$pid" ] && alive "$pid"; then
     kill -TERM "$pid"

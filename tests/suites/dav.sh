@@ -167,7 +167,7 @@ killed_server() {
   rm -r "$MNT/home/many" "$MNT/home/target"
 }
 metric() { curl -sSf "http://127.0.0.1:$METRICS_PORT/metrics" | awk -v name="^$1" '$0 ~ name { sum += $NF } END { printf "%d\n", sum }'; }
-enough_came() { [ "$(metric 'leeward_written_bytes_total.door="http"')" -gt 30000000 ]; }
+enough_came() { [ "$(metric 'leeward_written_bytes_total.door="(http|remote)"')" -gt 30000000 ]; }
 aside() { ls -A "$MNT/home" | grep -q '^[.]leeward-copy-'; }
 all_is_freed() { ! aside && [ "$(metric 'leeward_orphans')" = 0 ]; }
 
@@ -249,7 +249,7 @@ curl_third() {
   curl -sSf -X COPY -H "$here" -H "$there" -H "Destination: $OTHER_URL/home/pushed" "$URL/home/pulled" | tee "$WORK/push.out"
   grep -qx 'success: Created' "$WORK/push.out"
   cmp "$WORK/data" "$OTHER/mnt/home/pushed"
-  ! grep -r -e "${OTHER_KEY#*:}" -e 'Bearer' "$CELL/access.log" "$OTHER/access.log" "$WORK/lee.log" "$WORK/other.log"
+  ! grep -r -e "${OTHER_KEY#*:}" -e 'Bearer' "$(access_log)" "$OTHER/access.log" "$WORK/lee.log" "$WORK/other.log"
 }
 
 # One issuer whose tokens both cells believe: how the grid does it.
@@ -284,6 +284,7 @@ UP=(--http "$PORT" --metrics "$METRICS_PORT")
 cell_start "${UP[@]}"
 other_start || die "the other cell did not start"
 people
+doors_hear
 KEY=$(sed -n '1s/ /:/p' "$WORK/keys")
 OTHER_KEY=$(sed -n '2s/ /:/p' "$WORK/keys")
 run curl curl_basics

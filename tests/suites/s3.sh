@@ -33,6 +33,7 @@ clients_set_up() {
   lee key create bob --json >"$WORK/bob.json"
   mkdir "$MNT/pub" "$MNT/new" && chown 1234:1234 "$MNT/pub" && chmod 1777 "$MNT/new"
   lee bucket create pub --path /pub >/dev/null
+  doors_hear
   field() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$WORK/key.json" "$1"; }
   {
     echo "export AWS_ACCESS_KEY_ID=$(field access_key_id) AWS_SECRET_ACCESS_KEY=$(field secret_access_key)"
@@ -150,7 +151,7 @@ curl_is_refused() {
   # the log says why
   local tries
   for tries in $(seq 100); do
-    grep -q '"operation":"GetObject".*"error":"AccessDenied"' "$CELL/access.log" && return 0
+    grep -q '"operation":"GetObject".*"error":"AccessDenied"' "$(access_log)" && return 0
     sleep 0.1
   done
   return 1
@@ -166,6 +167,7 @@ three_doors() {
   . "$WORK/env"
   mkdir "$MNT/pub/three" && chown 1234:1234 "$MNT/pub/three"
   lee bucket create three --path /pub/three >/dev/null
+  doors_hear
   for seed in ${DOOR_SEEDS:-1 2}; do
     python3 "$ROOT/tests/tools/three_doors.py" "$MNT/pub/three" three "http://127.0.0.1:$WEB_PORT/pub/three/" "$seed" 300
   done
@@ -227,6 +229,7 @@ certificates_open() {
   [ "$(as mallory "$at")" = 403 ] && [ "$(as mallory "$web")" = 403 ]
   [ "$(asked "$at")" = 403 ] && [ "$(asked "$web")" = 401 ]
   lee user disable ann
+  doors_hear
   [ "$(as ann "$at")" = 403 ] && [ "$(as ann "$web")" = 403 ]
   lee user enable ann
 }

@@ -110,7 +110,7 @@ impl From<&Error> for HttpError {
         match e {
             Error::Quota => error.with("quota-not-exceeded", None),
             Error::NoSpace => error.with("sufficient-disk-space", None),
-            Error::WouldBlock => error.header(header::RETRY_AFTER, "1"),
+            Error::WouldBlock | Error::Unavailable => error.header(header::RETRY_AFTER, "1"),
             _ => error,
         }
     }

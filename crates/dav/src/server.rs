@@ -63,7 +63,19 @@ impl Dav {
         let locks = Locks::new(&env);
         let fetching = Semaphore::new(FETCHING_MAX);
         let moved = FairSemaphore::new(copied_entries::MOVED_BYTES_MAX);
-        Dav(Arc::new(Shared { files, authority, env, locks, transfers, turns, moved, fetching, settings }))
+        let notes = staging::notes_of(&settings.host);
+        Dav(Arc::new(Shared {
+            files,
+            authority,
+            env,
+            locks,
+            transfers,
+            turns,
+            moved,
+            fetching,
+            settings,
+            notes,
+        }))
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Settings {
     pub location: String,
     /// The report at `/.well-known/srr`.
     pub report: Report,
+    /// Of several machines that open this door of a cell, which one this is; empty: the server. Each notes
+    /// its own copies in progress.
+    pub host: String,
 }
 
 /// The state that all requests share.
@@ -38,4 +41,6 @@ pub(crate) struct Shared {
     /// Requests that wait while an issuer's keys are fetched.
     pub(crate) fetching: Semaphore,
     pub(crate) settings: Settings,
+    /// The attribute of the cell's root that has the notes of copies in progress.
+    pub(crate) notes: &'static [&'static [u8]],
 }

@@ -21,7 +21,11 @@ pub fn status_of(e: &Error) -> u16 {
         Error::Busy | Error::Locked => 423,
         Error::NotSupported => 501,
         Error::Quota | Error::NoSpace | Error::TooManyUploads => 507,
-        Error::WouldBlock | Error::Deadlock | Error::TooManyLocks | Error::Interrupted => 503,
+        Error::WouldBlock
+        | Error::Deadlock
+        | Error::TooManyLocks
+        | Error::Interrupted
+        | Error::Unavailable => 503,
         Error::Corrupt(_) | Error::Io(_) => 500,
     }
 }

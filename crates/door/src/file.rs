@@ -31,12 +31,37 @@ pub(crate) struct InodeRef {
     files: Files,
     ctx: Ctx,
     pub(crate) node: NodeId,
+    /// The session that the reference belongs to.
+    session: u64,
 }
 
 impl InodeRef {
     /// Takes over a reference that was counted with this context.
     pub(crate) fn new(files: &Files, ctx: Ctx, node: NodeId) -> InodeRef {
-        InodeRef { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node }
+        let session = files.backend().session();
+        InodeRef { files: files.clone(), ctx: Ctx { refs: true, ..ctx }, node, session }
+    }
+
+    /// Whether the inode may be used still.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: the session has ended that the reference belongs to.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.counts() { Ok(()) } else { Err(Error::Unavailable) }
+    }
+
+    /// What to say of an operation on the inode that went like this. When the session has ended that the
+    /// reference belongs to, the inode may have gone with it.
+    pub(crate) fn judge<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Err(Error::Stale | Error::NotFound | Error::Io(_)) if !self.counts() => Err(Error::Unavailable),
+            result => result,
+        }
+    }
+
+    /// Whether the session that the reference belongs to goes on.
+    fn counts(&self) -> bool {
+        self.session == self.files.backend().session()
     }
 
     pub(crate) fn files(&self) -> &Files {
@@ -51,7 +76,7 @@ impl InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        self.files.gate().forget(self.ctx, self.node, 1);
+        self.files.backend().forget(self.ctx, self.node, 1);
     }
 }
 
@@ -99,9 +124,11 @@ impl File {
             let (from, to) = (offset as usize, offset as usize + len as usize);
             return Ok(whole.slice(from.min(whole.len())..to.min(whole.len())));
         }
-        let InodeRef { files, ctx, node } = &*self.held;
+        let InodeRef { files, ctx, node, .. } = &*self.held;
         let share = files.room(ctx, len as usize, secs).await?;
-        let bytes = files.one(*ctx, Op::Read { node: *node, offset, len }).await?.data()?;
+        self.held.check()?;
+        let read = files.one(*ctx, Op::Read { node: *node, offset, len }).await;
+        let bytes = self.held.judge(read)?.data()?;
         Ok(counted(bytes.into(), share))
     }
 

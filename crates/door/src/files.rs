@@ -14,10 +14,10 @@ use crate::steps::{Base, Steps};
 use crate::upload::Upload;
 use crate::who::Principal;
 use bytes::Bytes;
-use leeward_env::{Ctx, Door, Env};
+use leeward_env::{Ctx, Door, Env, Wait};
 use leeward_fs::rights::{self, R, W, X};
 use leeward_fs::{Attr, Entry, Error, Kind, NodeId, Op, Reply, Result, SetAttr, SetTime, StatFs, Time};
-use leeward_vfs::{Attempt, Gate};
+use leeward_vfs::DoorBackend;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 pub struct Files(Arc<Shared>);
 
 struct Shared {
-    gate: Gate,
+    backend: Arc<dyn DoorBackend>,
     env: Env,
     /// Bytes that were read for clients and that clients have not taken yet.
     content: FairSemaphore,
@@ -72,10 +72,10 @@ pub struct Found {
 }
 
 impl Files {
-    /// The files behind a gate.
-    pub fn new(gate: &Gate, env: &Env) -> Files {
+    /// The files behind a gate, or of a cell that another machine serves.
+    pub fn new(backend: &(impl DoorBackend + Clone), env: &Env) -> Files {
         Files(Arc::new(Shared {
-            gate: gate.clone(),
+            backend: Arc::new(backend.clone()),
             env: env.clone(),
             content: FairSemaphore::new(limits::CONTENT_BYTES_MAX),
             incoming: FairSemaphore::new(limits::INCOMING_BYTES_MAX),
@@ -105,8 +105,8 @@ impl Files {
         &self.0.env
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.0.gate
+    pub(crate) fn backend(&self) -> &dyn DoorBackend {
+        &*self.0.backend
     }
 
     /// Permits to read a file for its checksum, which takes a processor: one unit for each file.
@@ -144,33 +144,42 @@ impl Files {
         &self,
         ctx: Ctx,
         like: (Op<'static>, u64),
-        f: impl FnMut(&Steps<'_>) -> Result<T> + Send + 'static,
+        mut f: impl FnMut(&Steps<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
-        let gate = self.0.gate.clone();
-        self.0.gate.run_all(ctx, like, (f, answer), move |ctx, (mut f, answer)| {
-            let steps = Steps::new(&gate, ctx);
-            match f(&steps) {
-                Err(Error::WouldBlock) => Attempt::Wait((f, answer)),
-                result => {
-                    let outcome = steps.outcome(result.is_err());
-                    // a client that has gone away needs no answer
-                    let _ = answer.send(result);
-                    Attempt::Done(outcome)
-                }
+        let (backend, mut answer) = (self.0.backend.clone(), Some(answer));
+        let steps = move |ctx: &Ctx| {
+            let steps = Steps::new(&*backend, ctx);
+            let result = f(&steps);
+            if result.as_ref().is_err_and(|e| *e == Error::WouldBlock) && ctx.wait == Wait::Never {
+                return None;
             }
-        });
-        answered.await.unwrap_or_else(|_| Err(Error::Io("a request was not answered: see the log".into())))
+            let outcome = steps.outcome(result.is_err());
+            // a client that has gone away needs no answer
+            let _ = answer.take().map(|answer| answer.send(result));
+            Some(outcome)
+        };
+        self.0.backend.run_all(ctx, like, Box::new(steps));
+        received(answered).await
     }
 
     /// Runs one operation in its turn.
     pub(crate) async fn one(&self, ctx: Ctx, op: Op<'_>) -> Result<Reply> {
         let (answer, answered) = oneshot::channel();
-        self.0.gate.run(ctx, op, move |result| {
-            let _ = answer.send(result);
-        });
-        answered.await.unwrap_or_else(|_| Err(Error::Io("a request was not answered: see the log".into())))
+        self.0.backend.run(ctx, op, Box::new(move |result| _ = answer.send(result)));
+        received(answered).await
     }
+
+    /// Runs one operation out of turn.
+    pub(crate) async fn ask(&self, ctx: Ctx, op: Op<'_>) -> Result<Reply> {
+        let (answer, answered) = oneshot::channel();
+        self.0.backend.ask(ctx, op, Box::new(move |result| _ = answer.send(result)));
+        received(answered).await
+    }
+}
+
+async fn received<T>(answered: oneshot::Receiver<Result<T>>) -> Result<T> {
+    answered.await.unwrap_or_else(|_| Err(Error::Io("a request was not answered: see the log".into())))
 }
 
 /// Marks a directory whose mode was changed by [`Tree::open_to_all`].

@@ -57,22 +57,22 @@ impl Tree {
     }
 }
 
-/// Queries about uploads: answered at once, out of turn, from the cell's memory.
+/// Queries about uploads: answered out of turn, from the cell's memory.
 impl Tree {
     /// An upload, also a complete one.
     ///
     /// # Errors
     /// [`Error::Stale`] when there is no such upload, or not any more.
-    pub fn upload(&self, upload: NodeId) -> Result<UploadRecord> {
-        self.ask(Op::GetUpload { upload })?.upload()
+    pub async fn upload(&self, upload: NodeId) -> Result<UploadRecord> {
+        self.ask(Op::GetUpload { upload }).await?.upload()
     }
 
     /// A part of an upload; `None` when there is none.
     ///
     /// # Errors
     /// The cell's.
-    pub fn upload_part(&self, upload: NodeId, number: u32) -> Result<Option<Part>> {
-        let found = self.upload_parts(upload, number.saturating_sub(1), 1)?;
+    pub async fn upload_part(&self, upload: NodeId, number: u32) -> Result<Option<Part>> {
+        let found = self.upload_parts(upload, number.saturating_sub(1), 1).await?;
         Ok(found.into_iter().find(|part| part.record.number == number))
     }
 
@@ -80,8 +80,8 @@ impl Tree {
     ///
     /// # Errors
     /// The cell's.
-    pub fn upload_parts(&self, upload: NodeId, after: u32, limit: usize) -> Result<Vec<Part>> {
-        self.ask(Op::ListParts { upload, after, limit })?.parts()
+    pub async fn upload_parts(&self, upload: NodeId, after: u32, limit: usize) -> Result<Vec<Part>> {
+        self.ask(Op::ListParts { upload, after, limit }).await?.parts()
     }
 
     /// This user's uploads that are not complete, whose bucket, slash, key begin with `prefix`, in
@@ -89,26 +89,26 @@ impl Tree {
     ///
     /// # Errors
     /// The cell's.
-    pub fn uploads(
+    pub async fn uploads(
         &self,
         prefix: &str,
         after: (&str, NodeId),
         limit: usize,
     ) -> Result<Vec<(NodeId, UploadRecord)>> {
         let (prefix, (after, after_upload)) = (prefix.as_bytes(), (after.0.as_bytes(), after.1));
-        self.ask(Op::ListUploads { prefix, after, after_upload, limit })?.uploads()
+        self.ask(Op::ListUploads { prefix, after, after_upload, limit }).await?.uploads()
     }
 
     /// Figures of this user's uploads in a bucket that are not complete.
     ///
     /// # Errors
     /// The cell's.
-    pub fn upload_totals(&self, bucket: &str) -> Result<UploadTotals> {
-        self.ask(Op::StatUploads { bucket: Some(bucket.as_bytes()) })?.upload_totals()
+    pub async fn upload_totals(&self, bucket: &str) -> Result<UploadTotals> {
+        self.ask(Op::StatUploads { bucket: Some(bucket.as_bytes()) }).await?.upload_totals()
     }
 
-    fn ask(&self, op: Op<'_>) -> Result<Reply> {
-        self.files().gate().call(self.ctx(), op)
+    async fn ask(&self, op: Op<'_>) -> Result<Reply> {
+        self.files().ask(*self.ctx(), op).await
     }
 }
 
@@ -118,7 +118,7 @@ impl Files {
     /// # Errors
     /// The cell's.
     pub fn upload_totals(&self) -> Result<UploadTotals> {
-        self.gate().call(&Ctx::system(), Op::StatUploads { bucket: None })?.upload_totals()
+        self.backend().call(&Ctx::system(), Op::StatUploads { bucket: None })?.upload_totals()
     }
 }
 
@@ -138,10 +138,11 @@ impl Upload {
             let node = held.node;
             steps.about(node);
             if !kept {
-                steps.call(Op::KeepPart { node, upload, number, note: &note })?;
+                held.check()?;
+                held.judge(steps.call(Op::KeepPart { node, upload, number, note: &note }))?;
                 kept = true;
             }
-            steps.fsync(node)
+            held.judge(steps.fsync(node))
         };
         tree.run((PLACE, 0), keep).await
     }
@@ -152,7 +153,7 @@ impl Upload {
     /// As [`Upload::copy`]; [`Error::Stale`] when it is no part any more.
     pub async fn copy_part(&mut self, part: &Part) -> Result<()> {
         self.copy_from(part.node, 0..part.record.size).await?;
-        let now = self.tree.upload_part(part.record.upload, part.record.number)?;
+        let now = self.tree.upload_part(part.record.upload, part.record.number).await?;
         // a file that is no part any more may have been freed while it was copied, from its end
         if now.is_some_and(|now| now.node == part.node) { Ok(()) } else { Err(Error::Stale) }
     }

@@ -10,7 +10,7 @@ use crate::path::Path;
 use leeward_env::Ctx;
 use leeward_fs::rights::{self, R, W, X};
 use leeward_fs::{Attr, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, XattrMode};
-use leeward_vfs::{Gate, Outcome};
+use leeward_vfs::{DoorBackend, Outcome};
 use std::cell::Cell;
 
 /// Most rights of a new directory; default ACLs and setgid are inherited as in the mount.
@@ -22,9 +22,11 @@ pub(crate) const MADE_FOR_PATH: &[u8] = b"user.leeward.prefix";
 
 /// The operations that a request may use, and its context.
 pub(crate) struct Steps<'a> {
-    gate: &'a Gate,
+    backend: &'a dyn DoorBackend,
     pub(crate) ctx: &'a Ctx,
     outcome: Cell<Outcome>,
+    /// The session in which the request has changed something first.
+    changed_in: Cell<Option<u64>>,
 }
 
 /// Where the paths of a tree begin.
@@ -102,8 +104,8 @@ impl Walked {
 }
 
 impl<'a> Steps<'a> {
-    pub(crate) fn new(gate: &'a Gate, ctx: &'a Ctx) -> Steps<'a> {
-        Steps { gate, ctx, outcome: Cell::default() }
+    pub(crate) fn new(backend: &'a dyn DoorBackend, ctx: &'a Ctx) -> Steps<'a> {
+        Steps { backend, ctx, outcome: Cell::default(), changed_in: Cell::new(None) }
     }
 
     /// The outcome of all steps, for the ledger.
@@ -121,7 +123,8 @@ impl<'a> Steps<'a> {
     }
 
     fn call_as(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-        let result = self.gate.call(ctx, op);
+        let session = self.backend.session();
+        let result = self.backend.call(ctx, op);
         let one = Outcome::of(&op, &result);
         let all = self.outcome.get();
         self.outcome.set(Outcome {
@@ -129,7 +132,14 @@ impl<'a> Steps<'a> {
             written_bytes: all.written_bytes + one.written_bytes,
             ..all
         });
-        result
+        if op.changes() && result.is_ok() && self.changed_in.get().is_none() {
+            self.changed_in.set(Some(session));
+        }
+        // what was changed in a session that has ended may be lost, whatever an fsync says now
+        match self.changed_in.get() {
+            Some(before) if before != self.backend.session() => Err(Error::Unavailable),
+            _ => result,
+        }
     }
 
     pub(crate) fn attr_of(&self, op: Op<'_>) -> Result<Attr> {

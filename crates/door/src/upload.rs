@@ -205,8 +205,9 @@ impl<D: Digest> Upload<D> {
         if bytes.is_empty() {
             return Ok(());
         }
+        self.held.check()?;
         let op = Op::Write { node: self.held.node, offset: self.size, data: bytes };
-        match self.tree.files().one(*self.tree.ctx(), op).await? {
+        match self.held.judge(self.tree.files().one(*self.tree.ctx(), op).await)? {
             Reply::Written(count) if count == bytes.len() as u64 => self.size += count,
             other => return Err(Error::Io(format!("Write answered {other:?}"))),
         }
@@ -238,8 +239,10 @@ impl<D: Digest> Upload<D> {
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(COPY_BYTES);
+            self.held.check()?;
             let op = Op::CopyRange { from, from_offset: at, to: self.held.node, to_offset: self.size, len };
-            let count = self.tree.files().one(*self.tree.ctx(), op).await?.written()?;
+            let copied = self.tree.files().one(*self.tree.ctx(), op).await;
+            let count = self.held.judge(copied)?.written()?;
             if count == 0 {
                 return Err(Error::Io("the source was shortened while it was copied".into()));
             }
@@ -261,7 +264,8 @@ impl<D: Digest> Upload<D> {
         let go_on = move |steps: &Steps<'_>, base: &Base| {
             // the caller may go away, the file may not
             let held = &held;
-            state.go_on(steps, base, held.node)
+            held.check()?;
+            held.judge(state.go_on(steps, base, held.node))
         };
         tree.run((PLACE, 0), go_on).await
     }

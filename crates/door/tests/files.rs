@@ -269,7 +269,7 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
             let mut part = tree.create(&path("whole"), None).await.expect("begun");
             part.write(content.clone().into()).await.expect("written");
             part.keep_as_part(of, number, Vec::new()).await.expect("kept");
-            replaced = replaced.or(tree.upload_part(of, 1).expect("asked"));
+            replaced = replaced.or(tree.upload_part(of, 1).await.expect("asked"));
         }
         let mut partly = tree.create(&path("partly"), None).await.expect("begun");
         let freed = partly.copy_part(&replaced.expect("it was there")).await;
@@ -279,23 +279,23 @@ fn a_copy_shares_its_data_and_parts_are_put_together() {
             tree.begin_upload(&path("other"), "bucket/other".into(), Vec::new()).await.expect("begun");
         tree.end_upload(ended).await.expect("ended");
         for none in [ended, NodeId(0), NodeId(u64::MAX)] {
-            assert_eq!(tree.upload(none), Err(Error::Stale), "{none:?}");
+            assert_eq!(tree.upload(none).await, Err(Error::Stale), "{none:?}");
         }
         assert_eq!(tree.end_upload(ended).await, Err(Error::Stale));
         let below = tree.begin_upload(&path("d/file"), "bucket/d/file".into(), Vec::new()).await;
         assert!(below.is_ok(), "directories are made at the end");
         let mut whole = tree.create(&path("whole"), None).await.expect("begun");
-        for part in tree.upload_parts(of, 0, 9).expect("asked") {
+        for part in tree.upload_parts(of, 0, 9).await.expect("asked") {
             whole.copy_part(&part).await.expect("copied");
         }
         let completes = Some((of, b"done".to_vec()));
         whole.finish(Finish { completes, ..Finish::default() }).await.expect("placed");
         tree.settle_upload(of).await.expect("durable");
         assert_eq!(tree.end_upload(of).await, Err(Error::Stale), "it came too late");
-        assert!(tree.upload(of).is_ok_and(|of| of.complete && &*of.note == b"done"));
-        let totals = tree.upload_totals("bucket").expect("asked");
+        assert!(tree.upload(of).await.is_ok_and(|of| of.complete && &*of.note == b"done"));
+        let totals = tree.upload_totals("bucket").await.expect("asked");
         assert_eq!((totals.uploads, totals.bytes), (1, 0), "one that is begun is left");
-        let open = tree.uploads("bucket/", ("", NodeId(0)), 9).expect("asked");
+        let open = tree.uploads("bucket/", ("", NodeId(0)), 9).await.expect("asked");
         assert_eq!(open.iter().map(|(_, of)| of.name()).collect::<Vec<_>>(), ["d/file"]);
     });
     let wanted = [a, b].concat();

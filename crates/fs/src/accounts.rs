@@ -145,6 +145,9 @@ pub struct HostRecord {
     pub root_squash: bool,
     /// Whom the cell believes who a request is from.
     pub trust: Trust,
+    /// Whether it may run doors of the cell: it is told the secrets of all users. Only hosts that are
+    /// believed in everything may.
+    pub gateway: bool,
     /// Time of creation, seconds since 1970.
     pub created_secs: i64,
     /// When it enrolled last, seconds since 1970. `None` exactly where `key` is.
@@ -319,6 +322,7 @@ mod tests {
             uids: Vec::new(),
             root_squash: false,
             trust: Trust::Host,
+            gateway: false,
             created_secs: 1,
             enrolled_secs: key.map(|_| 2),
         }

@@ -10,8 +10,12 @@
 
 use crate::control::server::{Service, failure, not_understood, now_and_then};
 use crate::control::{Answer, Call, Flows, Line, Running};
+use crate::doors::{CellHere, DoorCell};
+use crate::people::Machine;
+use crate::settings::SrrConfig;
 use crate::system;
-use leeward_env::Env;
+use leeward_auth::UserDatabase;
+use leeward_env::{Ctx, Env};
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op};
 use leeward_remote::Asker;
@@ -40,20 +44,24 @@ const ALLOWED: [&str; 13] = [
     "UsageShow",
 ];
 
+/// What gateways may ask besides: their doors have checked what the user may do.
+const OF_GATEWAYS: [&str; 3] = ["BucketCreate", "BucketRemove", "BucketSet"];
+
 type Checked<T> = Result<T, Failure>;
 
 /// Runs the commands.
 pub struct HostCommands {
     env: Env,
     cell: Arc<Cell>,
+    srr: SrrConfig,
     /// What answers the commands of this machine, too.
     service: OnceLock<Weak<dyn Service>>,
 }
 
 impl HostCommands {
-    /// For this cell.
-    pub fn new(env: &Env, cell: &Arc<Cell>) -> HostCommands {
-        HostCommands { env: env.clone(), cell: cell.clone(), service: OnceLock::new() }
+    /// For this cell, with the settings of its report.
+    pub fn new(env: &Env, cell: &Arc<Cell>, srr: &SrrConfig) -> HostCommands {
+        HostCommands { env: env.clone(), cell: cell.clone(), srr: srr.clone(), service: OnceLock::new() }
     }
 
     /// From now on this answers.
@@ -81,7 +89,20 @@ impl HostCommands {
         let service =
             service.ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
         let eyes = Eyes { cell: &self.cell, asker };
+        let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
         match call {
+            Call::Admin { request } if is_gateway && OF_GATEWAYS.contains(&request.name()) => {
+                eyes.may_change()?;
+                service.admin(&Ctx::system(), request, &mut |_| ()).map(|reply| last_line("admin", reply))
+            }
+            Call::DoorReport { paths } if is_gateway => {
+                let report = CellHere::new(&self.env, &self.cell, &self.srr).report(paths.clone());
+                report.map(|text| last_line("report", text)).map_err(|why| failure(libc::EIO, &why))
+            }
+            Call::FindUser { name } if is_gateway => {
+                let found = Machine::default().find(name);
+                found.map(|user| last_line("user", user)).map_err(|why| failure(libc::EIO, &why))
+            }
             Call::Admin { request } => {
                 let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
                 let mut progress = now_and_then(&self.env, progress);
@@ -92,7 +113,12 @@ impl HostCommands {
                 Ok(last_line("running", shown_of_status(running, asker)))
             }
             Call::Flows => Ok(last_line("flows", eyes.flows(service.flows()))),
-            Call::Sessions | Call::EndSession { .. } | Call::Down | Call::Mount => Err(for_operators()),
+            Call::Sessions
+            | Call::EndSession { .. }
+            | Call::Down
+            | Call::Mount
+            | Call::DoorReport { .. }
+            | Call::FindUser { .. } => Err(for_operators()),
         }
     }
 }

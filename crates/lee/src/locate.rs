@@ -354,6 +354,17 @@ pub fn mount_state(at: &Path) -> Result<CellDir, Fail> {
     CellDir::resolve(&dir).map_err(|e| not_made(&dir, &e))
 }
 
+/// What is kept on this machine for a gateway to this server: its log, its control socket, and the file of its
+/// keeper. Makes the directory.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn gateway_state(server: &str) -> Result<CellDir, Fail> {
+    let dir = states().join("gateways").join(server);
+    make_own(&dir)?;
+    CellDir::resolve(&dir).map_err(|e| not_made(&dir, &e))
+}
+
 fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {
     match e.kind() {
         std::io::ErrorKind::NotFound => {

@@ -3,16 +3,20 @@
 use crate::control::server::Service;
 use crate::control::{MachineSession, MachineUse};
 use crate::fail::{Fail, text};
+use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
+use crate::settings::CellSettings;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
-use leeward_fs::accounts::HostRecord;
+use leeward_fs::accounts::{Accounts, HostRecord};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
+use leeward_volume::format::buckets::Buckets;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -54,7 +58,13 @@ impl Bound {
     ///
     /// # Errors
     /// What the system says, or the cell of its key.
-    pub fn serve(self, env: &Env, cell: &Arc<Cell>, gate: &Gate) -> Result<Option<Arc<Machines>>, Fail> {
+    pub fn serve(
+        self,
+        env: &Env,
+        cell: &Arc<Cell>,
+        gate: &Gate,
+        config: &CellSettings,
+    ) -> Result<Option<Arc<Machines>>, Fail> {
         if self.0.is_empty() {
             forget_sessions(cell)?;
             return Ok(None);
@@ -64,7 +74,13 @@ impl Bound {
         let identity = accounts.identity().ok_or_else(|| Fail::new("the cell has no key of its own"))?;
         let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
         let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
-        let hosts = Arc::new(CellHosts { cell: cell.clone(), commands: HostCommands::new(env, cell) });
+        let hosts = Arc::new(CellHosts {
+            env: env.clone(),
+            cell: cell.clone(),
+            commands: HostCommands::new(env, cell, &config.srr),
+            settings: DoorSettings::of(config),
+            told: Mutex::default(),
+        });
         let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
         let server =
             Server::start(env, parts, &keys, hosts.clone(), self.0).map_err(|e| refused(&text(&e)))?;
@@ -154,8 +170,20 @@ type Ways = BTreeMap<NodeId, BTreeSet<Box<[u8]>>>;
 
 /// The hosts of a cell.
 struct CellHosts {
+    env: Env,
     cell: Arc<Cell>,
     commands: HostCommands,
+    settings: DoorSettings,
+    /// What gateways were told last.
+    told: Mutex<Option<Told>>,
+}
+
+/// What gateways are told, and what it was made of.
+struct Told {
+    accounts: Arc<Accounts>,
+    buckets: Arc<Buckets>,
+    version: u64,
+    bytes: Arc<[u8]>,
 }
 
 impl Hosts for CellHosts {
@@ -173,6 +201,21 @@ impl Hosts for CellHosts {
             }
             Err(failure) => Err(failure.message),
         }
+    }
+
+    fn access(&self) -> (u64, Arc<[u8]>) {
+        let (accounts, buckets) = (self.cell.accounts(), self.cell.buckets());
+        let mut told = self.told.lock();
+        let is_same =
+            |told: &&Told| Arc::ptr_eq(&told.accounts, &accounts) && Arc::ptr_eq(&told.buckets, &buckets);
+        if let Some(told) = told.as_ref().filter(is_same) {
+            return (told.version, told.bytes.clone());
+        }
+        let bytes: Arc<[u8]> = Access::of(&accounts, &buckets, &self.settings).to_bytes().into();
+        // another process may have told other things under a number that it counted
+        let version = u64::from_le_bytes(self.env.secret()).max(1);
+        *told = Some(Told { accounts, buckets, version, bytes: bytes.clone() });
+        (version, bytes)
     }
 
     fn are_any(&self) -> bool {
@@ -194,6 +237,7 @@ impl CellHosts {
         Grant {
             read_only: record.read_only,
             root_squash: record.root_squash,
+            gateway: record.gateway,
             uids: record.uids.iter().map(|range| (range.first, range.last)).collect(),
             volumes: record.volumes.clone(),
             ways: if record.volumes.is_empty() { Ways::new() } else { self.ways(&record.volumes) },

@@ -9,7 +9,7 @@
 use crate::background::Start;
 use crate::control::server::{Server, Service};
 use crate::control::{self, DoorConnections, Flows, MachineSession, MachineUse, Running};
-use crate::doors::{self, Doors, Inside, Wanted};
+use crate::doors::{self, CellHere, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
@@ -20,6 +20,7 @@ use crate::people::Machine;
 use crate::settings::{CellSettings, Jobs};
 use crate::{memory, mounts, notify, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
+use leeward_door::Files;
 use leeward_door::listen::{Family, Figures};
 use leeward_env::disk::held::sync_names;
 use leeward_env::{Ctx, Env};
@@ -292,13 +293,11 @@ impl ServedCell {
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // before anything else runs: clients of a process before do their changes again
-            let machines = listening.serve(env, &cell, &gate)?;
+            let machines = listening.serve(env, &cell, &gate, &config)?;
             // only now, so that programs do not write below the mount point meanwhile
             let stale = detach_stale(env, &dir, options, at.as_deref());
             let mount = at.map(|at| mount_again(env, &gate, (&dir, options), at, &stale)).transpose()?;
-            let inside =
-                Inside { env, cell: &cell, gate: &gate, authority: &authority, config: &config, dir: &dir };
-            let doors = bound.open(&inside)?;
+            let doors = open_doors(env, bound, (&cell, &gate), &authority, (&config, &dir))?;
             let service = CellService {
                 cell: cell.clone(),
                 gate,
@@ -643,6 +642,31 @@ fn authority(env: &Env, cell: &Cell, config: &CellSettings) -> Result<Arc<Author
     let authority = Authority::new(env, &config.issuer, cell.accounts(), people, fetch);
     let authority = authority.map(|authority| authority.with_certificates(&config.tls_users));
     authority.map(Arc::new).map_err(|wrong| Fail::new(format!("{SETTINGS}: {wrong}")))
+}
+
+/// Opens the doors, and makes sure that there is a key to sign tokens with: clients of HTTP ask for
+/// tokens.
+fn open_doors(
+    env: &Env,
+    bound: doors::Bound,
+    (cell, gate): (&Arc<Cell>, &Gate),
+    authority: &Arc<Authority>,
+    (config, dir): (&CellSettings, &CellDir),
+) -> Result<Doors, Fail> {
+    if bound.has_http() {
+        cell.prepare_tokens()?;
+        authority.set_accounts(cell.accounts());
+    }
+    bound.open(&Inside {
+        env,
+        cell: Arc::new(CellHere::new(env, cell, &config.srr)),
+        files: Files::new(gate, env),
+        authority,
+        config,
+        log: dir.log(),
+        guard: None,
+        host: String::new(),
+    })
 }
 
 /// Posts an event when somebody unmounts.

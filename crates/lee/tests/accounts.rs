@@ -112,8 +112,9 @@ fn hosts() {
         .lines()
         .map(|line| line.split("  ").filter(|c| !c.is_empty()).map(str::trim).collect())
         .collect();
-    assert_eq!(rows[1], ["b", "not yet", "atlas", "read", "1000-1999,2500", "acts as nobody"]);
-    assert_eq!(rows[2], ["node01.example.org", "not yet", "all", "read and write", "all", "acts as root"]);
+    assert_eq!(rows[1], ["b", "not yet", "atlas", "read", "1000-1999,2500", "acts as nobody", "none"]);
+    let of_first = ["node01.example.org", "not yet", "all", "read and write", "all", "acts as root", "none"];
+    assert_eq!(rows[2], of_first);
 
     // the same with nobody serving
     run(&mut lee(&["down", place.arg()])).good();

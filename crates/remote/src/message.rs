@@ -102,6 +102,25 @@ pub enum Call<'a> {
         /// Whether no more come.
         last: bool,
     },
+    /// What a gateway has to know of users. From then on the session keeps no copies of files.
+    Access(AccessCall),
+}
+
+/// Asks for all that doors have to know of users and buckets, which may be longer than a message.
+///
+/// An answer is the version (8 bytes, little-endian), the length of the whole (8), and a piece of it: the
+/// first one, where not this version was named. Nothing: the client has the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessCall {
+    /// The client has this version; 0: none.
+    Since(u64),
+    /// The client has this version up to a place.
+    More {
+        /// The version.
+        version: u64,
+        /// Bytes that it has.
+        offset: u64,
+    },
 }
 
 /// A command, which is asked for and answered in text. The answer may be longer than a message.
@@ -314,6 +333,30 @@ impl<'a> Wire<'a> for Command<'a> {
     }
 }
 
+impl Wire<'_> for AccessCall {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            AccessCall::Since(version) => {
+                out.push(1);
+                version.put(out);
+            }
+            AccessCall::More { version, offset } => {
+                out.push(2);
+                version.put(out);
+                offset.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<AccessCall> {
+        match u8::take(from)? {
+            1 => Wire::take(from).map(AccessCall::Since),
+            2 => Ok(AccessCall::More { version: Wire::take(from)?, offset: Wire::take(from)? }),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
 impl<'a> Wire<'a> for ToServer<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -363,6 +406,11 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 caller.put(out);
                 op.put(out);
             }
+            ToServer::Call(slot, Call::Access(call)) => {
+                out.push(20);
+                slot.put(out);
+                call.put(out);
+            }
             ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
@@ -408,6 +456,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 let slot = Slot::take(from)?;
                 Ok(ToServer::Unanswered(slot, Wire::take(from)?, Wire::take(from)?))
             }
+            20 => Ok(ToServer::Call(Wire::take(from)?, Call::Access(Wire::take(from)?))),
             _ => Err(Malformed::Unknown),
         }
     }

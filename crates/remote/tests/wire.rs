@@ -13,8 +13,8 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient, ToServer, frame,
-    message,
+    AccessCall, Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient, ToServer,
+    frame, message,
 };
 use std::fmt::Debug;
 
@@ -68,7 +68,8 @@ fn hex_of(bytes: &[u8]) -> String {
 }
 
 /// Each kind but these has no meaning.
-fn only_kinds<M: Wire<'static> + PartialEq + Debug>(known: std::ops::Range<u8>) {
+fn only_kinds<M: Wire<'static> + PartialEq + Debug>(known: impl IntoIterator<Item = u8>) {
+    let known: Vec<u8> = known.into_iter().collect();
     for kind in (0..=u8::MAX).filter(|kind| !known.contains(kind)) {
         let bytes: &'static [u8] = [&[kind][..], &[0; 200]].concat().leak();
         assert_eq!(message::<M>(bytes), Err(Malformed::Unknown), "kind {kind}");
@@ -107,6 +108,14 @@ fn messages_of_a_client_have_these_bytes() {
         (command(Command::Begin(b"{}")), format!("08 0201 06050403 {CALLER_HEX} 01 02000000 7b7d")),
         (command(Command::More(3)), format!("08 0201 06050403 {CALLER_HEX} 02 0300000000000000")),
         (command(Command::End(4)), format!("08 0201 06050403 {CALLER_HEX} 03 0400000000000000")),
+        (
+            ToServer::Call(SLOT, Call::Access(AccessCall::Since(3))),
+            "14 0201 06050403 01 0300000000000000".into(),
+        ),
+        (
+            ToServer::Call(SLOT, Call::Access(AccessCall::More { version: 3, offset: 4 })),
+            "14 0201 06050403 02 0300000000000000 0400000000000000".into(),
+        ),
         (ToServer::Ping { number: 0x0102, term: 3 }, "04 0201000000000000 03000000".into()),
         (ToServer::Bye, "05".into()),
         (ToServer::Recalled(0x0102), "06 0201000000000000".into()),
@@ -141,12 +150,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(_, Call::Refer { .. }) => 9,
             ToServer::Again(..) => 10,
             ToServer::CaughtUp => 11,
-            ToServer::Unanswered(..) => 12, // a new kind comes here, above, and below
+            ToServer::Unanswered(..) => 12,
+            ToServer::Call(_, Call::Access(..)) => 20, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>(1..13);
+    only_kinds::<ToServer<'_>>((1..13).chain([20]));
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -555,6 +565,7 @@ fn errors_have_these_numbers() {
         "Deadlock",
         "TooManyLocks",
         "Interrupted",
+        "Unavailable",
     ];
     let known: Vec<&str> = Error::TABLE.iter().map(|(name, _)| *name).collect();
     assert_eq!(NUMBERS, known, "numbers never change: a new error comes last");

@@ -57,6 +57,11 @@ pub(crate) fn of(e: Error) -> S3Error {
         Error::WouldBlock | Error::Locked | Error::Deadlock | Error::TooManyLocks | Error::Interrupted => {
             with(S3ErrorCode::SlowDown, "Try again.")
         }
+        Error::Unavailable => own(
+            "ServiceUnavailable",
+            503,
+            "The server of the cell does not answer. Whether this was done is not known. Try again.",
+        ),
         e @ Error::Invalid => S3Error::with_message(S3ErrorCode::InvalidArgument, e.to_string()),
         e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_)) => {
             S3Error::with_message(S3ErrorCode::InternalError, e.to_string())

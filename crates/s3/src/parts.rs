@@ -96,14 +96,14 @@ impl Shared {
         let trailers = request.trailing_headers.clone();
         let mut input = request.input;
         let number = check_number(input.part_number)?;
-        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id).await?;
         let path = path_of(&input.key)?;
         let given = checksums!(input);
         let md5 = input.content_md5.take();
         let claims = Claims::of(md5, &given, input.checksum_algorithm.as_ref(), &request.headers)?;
         let claims = begun.hashed_by(claims);
         let mut incoming = Incoming::of(input.body.take(), input.content_length, claims, trailers)?;
-        let coming = self.0.uploads.expect(&call, &uploading, number, incoming.bytes)?;
+        let coming = self.0.uploads.expect(&call, &uploading, number, incoming.bytes).await?;
         incoming.before = coming.before;
         let (upload, sums, _turn) = self.receive(&call, &path, incoming).await?;
         keep(upload, uploading.id, number, &sums).await?;
@@ -119,7 +119,7 @@ impl Shared {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
         let number = check_number(input.part_number)?;
-        let (uploading, _) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let (uploading, _) = self.0.uploads.get(&call, &input.key, &input.upload_id).await?;
         let expected = input.expected_source_bucket_owner.as_deref();
         let (tree, from) = self.source(&call, &input.copy_source, expected).await?;
         let _turn = self.turn(&call).await?;
@@ -140,7 +140,7 @@ impl Shared {
         let path = path_of(&input.key)?;
         let whole = range == (0..file.attr.size);
         let bytes = range.end - range.start;
-        let coming = self.0.uploads.expect(&call, &uploading, number, bytes)?;
+        let coming = self.0.uploads.expect(&call, &uploading, number, bytes).await?;
         let wanted = Some(bytes + coming.before);
         let mut upload = call.tree.create(&path, wanted).await.map_err(error::of)?;
         upload.copy(&file, range).await.map_err(error::of)?;
@@ -174,7 +174,7 @@ impl Shared {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let mut input = request.input;
-        let uploading = self.0.uploads.find(&call, &input.key, &input.upload_id)?;
+        let uploading = self.0.uploads.find(&call, &input.key, &input.upload_id).await?;
         let sums = match self.completed(&call, &uploading).await? {
             Some(sums) => sums,
             None => {
@@ -210,7 +210,7 @@ impl Shared {
 
     /// Why an upload was not completed, where the reason may be another request meanwhile.
     async fn overtaken(&self, call: &Call, uploading: &Uploading, e: S3Error) -> S3Result<Sums> {
-        let now = self.0.uploads.now(call, uploading.id)?;
+        let now = self.0.uploads.now(call, uploading.id).await?;
         match self.completed(call, &now).await? {
             Some(sums) => Ok(sums),
             None => Err(e),
@@ -227,7 +227,7 @@ impl Shared {
         let path = path_of(&input.key)?;
         let begun = Begun::of(&uploading.record.note)?;
         let wanted = input.multipart_upload.take().and_then(|m| m.parts).unwrap_or_default();
-        let pieces = self.chosen(call, uploading, &wanted)?;
+        let pieces = self.chosen(call, uploading, &wanted).await?;
         let bytes: u64 = pieces.iter().map(Piece::size).sum();
         if input.mpu_object_size.is_some_and(|size| size as u64 != bytes) {
             return Err(S3Error::with_message(
@@ -258,7 +258,12 @@ impl Shared {
     }
 
     /// The parts that a client names, as they arrived.
-    fn chosen(&self, call: &Call, uploading: &Uploading, wanted: &[CompletedPart]) -> S3Result<Vec<Piece>> {
+    async fn chosen(
+        &self,
+        call: &Call,
+        uploading: &Uploading,
+        wanted: &[CompletedPart],
+    ) -> S3Result<Vec<Piece>> {
         let wrong = |code: S3ErrorCode, why: &'static str| S3Error::with_message(code, why);
         if wanted.is_empty() {
             return Err(wrong(S3ErrorCode::MalformedXML, "Name at least one part."));
@@ -274,7 +279,7 @@ impl Shared {
                 ));
             }
             before = number;
-            let piece = self.0.uploads.piece(call, uploading.id, number)?;
+            let piece = self.0.uploads.piece(call, uploading.id, number).await?;
             let same = |piece: &Piece| part.e_tag.as_ref().is_none_or(|e| e.value() == piece.etag());
             let piece = piece.filter(same).ok_or_else(missing_part)?;
             if n + 1 < wanted.len() && piece.size() < PART_BYTES_MIN {
@@ -293,7 +298,7 @@ impl Shared {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
-        let (uploading, _) = self.0.uploads.get(&call, &request.input.key, &request.input.upload_id)?;
+        let (uploading, _) = self.0.uploads.get(&call, &request.input.key, &request.input.upload_id).await?;
         let _turn = self.turn(&call).await?;
         call.tree.end_upload(uploading.id).await.map_err(of_upload)?;
         Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
@@ -305,11 +310,11 @@ impl Shared {
     ) -> S3Result<S3Response<ListPartsOutput>> {
         let call = self.call(&request, &request.input.bucket).await?;
         let input = request.input;
-        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id)?;
+        let (uploading, begun) = self.0.uploads.get(&call, &input.key, &input.upload_id).await?;
         let _turn = self.turn(&call).await?;
         let limit = input.max_parts.unwrap_or(1000).clamp(0, 1000) as usize;
         let after = input.part_number_marker.unwrap_or(0).max(0) as u32;
-        let pieces = self.0.uploads.pieces(&call, uploading.id, after, limit + 1)?;
+        let pieces = self.0.uploads.pieces(&call, uploading.id, after, limit + 1).await?;
         let mut parts: Vec<DtoPart> = pieces.iter().map(dto_part).collect();
         // listed parts are durable when this is answered: a client that resumes does not send them
         // again
@@ -335,7 +340,7 @@ impl Shared {
 
     /// A page of open uploads; keys with the delimiter after the prefix are grouped by the part
     /// before it.
-    fn upload_page(
+    async fn upload_page(
         &self,
         call: &Call,
         prefix: &str,
@@ -348,7 +353,7 @@ impl Shared {
         let mut next = None;
         'page: loop {
             let after_it = (&*after.0, after.1.as_deref());
-            let found = self.0.uploads.of_bucket(call, prefix, after_it, wanted + 1)?;
+            let found = self.0.uploads.of_bucket(call, prefix, after_it, wanted + 1).await?;
             if found.is_empty() || wanted == 0 {
                 break;
             }
@@ -396,7 +401,7 @@ impl Shared {
             input.upload_id_marker.clone().filter(|id| !id.is_empty()),
         );
         let UploadPage { uploads, prefixes, next } =
-            self.upload_page(&call, &prefix, delimiter.as_deref(), after, wanted)?;
+            self.upload_page(&call, &prefix, delimiter.as_deref(), after, wanted).await?;
         let is_truncated = next.is_some();
         let (next_key, next_id) = next.unwrap_or_default();
         let dto = |upload: &Uploading| {

@@ -133,16 +133,16 @@ impl Uploads {
     }
 
     /// An upload of this user's, complete or not; others cannot use the id.
-    pub(crate) fn find(&self, call: &Call, key: &str, id: &str) -> S3Result<Uploading> {
-        let found = self.now(call, node_of(id).ok_or_else(no_such_upload)?)?;
+    pub(crate) async fn find(&self, call: &Call, key: &str, id: &str) -> S3Result<Uploading> {
+        let found = self.now(call, node_of(id).ok_or_else(no_such_upload)?).await?;
         let r = &found.record;
         let is_it = r.uid == call.who.uid && r.bucket() == &*call.bucket.name && r.name() == key;
         if is_it { Ok(found) } else { Err(no_such_upload()) }
     }
 
     /// An upload of this user's that is not complete, and its note.
-    pub(crate) fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<(Uploading, Begun)> {
-        let found = self.find(call, key, id)?;
+    pub(crate) async fn get(&self, call: &Call, key: &str, id: &str) -> S3Result<(Uploading, Begun)> {
+        let found = self.find(call, key, id).await?;
         if found.record.complete {
             return Err(no_such_upload());
         }
@@ -151,7 +151,7 @@ impl Uploads {
     }
 
     /// Counts a part of this size that is on its way, until this is dropped.
-    pub(crate) fn expect(
+    pub(crate) async fn expect(
         &self,
         call: &Call,
         uploading: &Uploading,
@@ -159,8 +159,8 @@ impl Uploads {
         bytes: u64,
     ) -> S3Result<Coming<'_>> {
         let (uid, bucket) = (uploading.record.uid, uploading.record.bucket());
-        let there = call.tree.upload_totals(bucket).map_err(error::of)?.bytes;
-        let replaced = call.tree.upload_part(uploading.id, number).map_err(error::of)?;
+        let there = call.tree.upload_totals(bucket).await.map_err(error::of)?.bytes;
+        let replaced = call.tree.upload_part(uploading.id, number).await.map_err(error::of)?;
         let replaced = replaced.map_or(0, |part| part.record.size);
         let place: UserBucket = (uid, bucket.into());
         let bytes = bytes.min(FILE_BYTES_MAX);
@@ -172,26 +172,26 @@ impl Uploads {
     }
 
     /// A part of an upload.
-    pub(crate) fn piece(&self, call: &Call, upload: NodeId, number: u32) -> S3Result<Option<Piece>> {
-        let found = call.tree.upload_part(upload, number).map_err(error::of)?;
+    pub(crate) async fn piece(&self, call: &Call, upload: NodeId, number: u32) -> S3Result<Option<Piece>> {
+        let found = call.tree.upload_part(upload, number).await.map_err(error::of)?;
         Ok(found.map(Piece::of))
     }
 
     /// Parts after a number, at most `limit`.
-    pub(crate) fn pieces(
+    pub(crate) async fn pieces(
         &self,
         call: &Call,
         upload: NodeId,
         after: u32,
         most: usize,
     ) -> S3Result<Vec<Piece>> {
-        let found = call.tree.upload_parts(upload, after, most).map_err(error::of)?;
+        let found = call.tree.upload_parts(upload, after, most).await.map_err(error::of)?;
         Ok(found.into_iter().map(Piece::of).collect())
     }
 
     /// The current record of an upload.
-    pub(crate) fn now(&self, call: &Call, id: NodeId) -> S3Result<Uploading> {
-        Ok(Uploading { id, record: call.tree.upload(id).map_err(of_upload)? })
+    pub(crate) async fn now(&self, call: &Call, id: NodeId) -> S3Result<Uploading> {
+        Ok(Uploading { id, record: call.tree.upload(id).await.map_err(of_upload)? })
     }
 
     /// Number of all uploads, and bytes in their parts.
@@ -203,7 +203,7 @@ impl Uploads {
 
     /// Uploads of this user in this bucket whose keys begin with `prefix`, in the order of keys:
     /// after a key, or after an upload of it.
-    pub(crate) fn of_bucket(
+    pub(crate) async fn of_bucket(
         &self,
         call: &Call,
         prefix: &str,
@@ -212,7 +212,8 @@ impl Uploads {
     ) -> S3Result<Vec<Uploading>> {
         let full = |key: &str| full_key(&call.bucket.name, key);
         let last = after.1.and_then(node_of).unwrap_or(NodeId(u64::MAX));
-        let found = call.tree.uploads(&full(prefix), (&full(after.0), last), most).map_err(error::of)?;
+        let (prefix, after) = (full(prefix), full(after.0));
+        let found = call.tree.uploads(&prefix, (&after, last), most).await.map_err(error::of)?;
         Ok(found.into_iter().map(|(id, record)| Uploading { id, record }).collect())
     }
 }

@@ -4,6 +4,7 @@
 //! * [`Gate`]: runs operations in an order that is fair between flows, at once or on a thread that
 //!   may wait.
 //! * [`Backend`]: what a front end sends requests to, here or on another machine.
+//! * [`DoorBackend`]: the same for doors on a network.
 //! * [`People`]: tells the gate about groups of users and jobs of processes.
 //! * [`locks`]: locks of programs on files, for all machines.
 //! * [`ledger`]: what each flow used, what it waited for, behind whom.
@@ -16,6 +17,7 @@
 mod backend;
 mod background;
 mod cursor;
+mod door_backend;
 mod gate;
 mod held;
 mod jobs;
@@ -30,6 +32,7 @@ mod waiting;
 
 pub use backend::Backend;
 pub use cursor::{Cursor, ListingPosition};
+pub use door_backend::{Answer, DoorBackend, Steps};
 pub use gate::{Attempt, Gate, Options as GateOptions};
 pub use ledger::Outcome;
 pub use owned::OwnedOp;

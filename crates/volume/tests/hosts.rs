@@ -25,6 +25,7 @@ fn host(name: &str) -> HostAdd {
         read_only: false,
         uids: Vec::new(),
         root_squash: false,
+        gateway: false,
         valid_secs: DAY_SECS,
     }
 }
@@ -111,6 +112,7 @@ fn hosts_last_and_may_what_they_were_given() {
         uids: vec![range(1000, 1999), range(2500, 2500)],
         root_squash: true,
         trust: Trust::Host,
+        gateway: false,
         created_secs: rig.now_secs(),
     };
     assert_eq!(limited.host, expected);
@@ -143,6 +145,36 @@ fn hosts_last_and_may_what_they_were_given() {
     rig.remove("b");
     rig.reopen();
     assert_eq!(rig.admin(&admin::HostList).hosts.len(), 1);
+    rig.clean();
+}
+
+#[test]
+fn a_gateway_is_believed_in_everything() {
+    let mut rig = Rig::new();
+    let new = rig.admin(&HostAdd { gateway: true, ..host("a") });
+    assert!(new.host.gateway && rig.cell.accounts().newest_signing_key().is_some());
+    rig.reopen();
+    assert!(rig.host("a").gateway);
+    let set = |name: &str| admin::HostSet { name: name.into(), ..Default::default() };
+    assert!(rig.admin(&admin::HostSet { read_only: Some(true), ..set("a") }).gateway);
+    let volume = admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None };
+    rig.admin(&volume);
+    let refused: [AnyRequest; 6] = [
+        HostAdd { gateway: true, root_squash: true, ..host("b") }.into(),
+        HostAdd { gateway: true, uids: vec![range(1, 5)], ..host("b") }.into(),
+        HostAdd { gateway: true, volumes: vec!["v".into()], ..host("b") }.into(),
+        admin::HostSet { root_squash: Some(true), ..set("a") }.into(),
+        admin::HostSet { uids: Some(vec![range(0, 5)]), ..set("a") }.into(),
+        admin::HostSet { volumes: Some(vec!["v".into()]), ..set("a") }.into(),
+    ];
+    for request in refused {
+        let failure = rig.cell.admin_any(&Ctx::system(), &request, &mut |_| ()).expect_err("refused");
+        assert_eq!(failure.errno, libc::EINVAL, "{request:?}");
+    }
+    assert!(!rig.admin(&admin::HostSet { gateway: Some(false), ..set("a") }).gateway);
+    rig.admin(&admin::HostSet { root_squash: Some(true), ..set("a") });
+    let limited = admin::HostSet { gateway: Some(true), ..set("a") };
+    assert!(rig.cell.admin(&limited, &mut |_| ()).is_err() && !rig.host("a").gateway);
     rig.clean();
 }
 

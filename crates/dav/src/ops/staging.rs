@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The attribute of the cell's root that has the notes.
-const NOTES: &[&[u8]] = &[b"trusted.leeward.copies"];
+/// The attribute of the cell's root that has the notes; for another machine than the server, with its name
+/// after a dot.
+const NOTES: &str = "trusted.leeward.copies";
 /// Bytes of a note.
 const NOTE_BYTES: usize = 24;
 /// Most notes at a time: they must fit into the attribute.
@@ -99,13 +100,16 @@ impl StagedTree {
         self.place.as_ref().expect("it is there until it is removed")
     }
 
-    /// Removes the tree; what cannot be removed stays.
+    /// Removes the tree; what cannot be removed stays. While the server is away that is tried again later.
     ///
     /// # Errors
     /// As for [`remove_tree`]; a missing tree is no error.
     pub(crate) async fn remove(mut self) -> Result<Failures> {
         let removed = self.dav.remove(self.place(), self.note).await;
-        self.place = None;
+        let is_away = removed.as_ref().is_err_and(|error| error.status == StatusCode::SERVICE_UNAVAILABLE);
+        if !is_away {
+            self.place = None;
+        }
         removed
     }
 }
@@ -131,9 +135,14 @@ impl Shared {
 
     /// Removes a tree that no client waits for any more: operations may still be adding to it.
     async fn remove_in_the_end(&self, place: &Resource, note: Option<Note>) {
-        for _ in 0..TRIES {
-            if remove_tree(place).await.is_ok_and(|failures| failures.count() == 0) {
-                break;
+        let mut left = TRIES;
+        while left > 0 {
+            match remove_tree(place).await {
+                Ok(failures) if failures.count() == 0 => break,
+                // at a gateway the server may be away for long, and comes back
+                Err(error) if error.status == StatusCode::SERVICE_UNAVAILABLE => {}
+                Err(error) if error.status == StatusCode::NOT_FOUND => break,
+                Ok(_) | Err(_) => left -= 1,
             }
             tokio::time::sleep(TRY_AGAIN).await;
         }
@@ -165,8 +174,15 @@ impl Shared {
                 _ => Err(Error::AttrTooBig),
             }
         };
-        self.top().change_xattr(&Path::default(), NOTES[0], change).await
+        self.top().change_xattr(&Path::default(), self.notes[0], change).await
     }
+}
+
+/// The attribute with the notes of a machine. One lives as long as the process.
+pub(crate) fn notes_of(host: &str) -> &'static [&'static [u8]] {
+    let name = if host.is_empty() { NOTES.into() } else { format!("{NOTES}.{host}") };
+    let name: &'static [u8] = name.into_bytes().leak();
+    vec![name].leak()
 }
 
 fn top(files: &Files, uid: u32, gid: u32) -> Tree {
@@ -179,7 +195,7 @@ fn top(files: &Files, uid: u32, gid: u32) -> Tree {
 /// # Errors
 /// The notes cannot be read.
 pub(crate) async fn sweep(dav: &Arc<Shared>) -> leeward_fs::Result<()> {
-    let found = dav.top().stat(&Path::default(), NOTES).await?;
+    let found = dav.top().stat(&Path::default(), dav.notes).await?;
     let notes = found.xattrs[0].clone().unwrap_or_default();
     let left = notes.as_chunks::<NOTE_BYTES>().0.iter().map(|bytes| {
         let note = Note::of(bytes);

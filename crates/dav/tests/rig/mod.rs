@@ -78,7 +78,8 @@ impl Rig {
         let authority = authority.with_certificates(&issuer::certified());
         let remote = Remote::new(None, AllowedServers::everything()).expect("TLS");
         let report = Arc::new(|paths: Option<Vec<String>>| Ok(format!("{{\"paths\": {paths:?}}}")));
-        let settings = Settings { location: "https://storage.example.org".into(), report };
+        let settings =
+            Settings { location: "https://storage.example.org".into(), report, host: String::new() };
         let files = Files::new(&gate, &env);
         let transfers = Transfers::new(remote, transfers);
         let dav =

@@ -16,7 +16,7 @@ use serde_json::json;
 ///
 /// The cell believes what a host says about its users, as NFS does: add machines that you
 /// administer, and say with --uids, --root-squash, --volumes and --read-only what they may do at
-/// most.
+/// most. A host with --gateway runs doors of the cell for all users (lee gateway).
 ///
 /// Only root and the user who serves the cell may use this command.
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,7 @@ Examples:
   lee host add node01.example.org
   lee host add batch17 --volumes atlas,home --uids 1000-59999 --root-squash
   lee host add viewer --read-only --valid 2h
+  lee host add door1 --gateway
   lee host invite batch17               after it was installed anew
   lee host set viewer --all-volumes --read-write
   lee host remove node01.example.org
@@ -83,6 +84,9 @@ struct NewArgs {
     /// Let its root act as nobody
     #[arg(long)]
     root_squash: bool,
+    /// Let it run doors of the cell (lee gateway): it is told the secrets of all users
+    #[arg(long, conflicts_with_all = ["volumes", "uids", "root_squash"])]
+    gateway: bool,
     /// How long the token is valid, such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse_valid)]
     valid: u32,
@@ -116,6 +120,12 @@ struct Changes {
     /// Let its root act as root, if the user ids that it may act as have 0
     #[arg(long)]
     no_root_squash: bool,
+    /// Let it run doors of the cell (lee gateway): it is told the secrets of all users
+    #[arg(long, conflicts_with = "no_gateway")]
+    gateway: bool,
+    /// Let it run no doors
+    #[arg(long)]
+    no_gateway: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -152,18 +162,19 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
 }
 
 fn add(invocation: &Invocation, args: NewArgs) -> Result<(), Fail> {
-    let NewArgs { name, volumes, read_only, uids, root_squash, valid } = args;
-    let request = admin::HostAdd { name, volumes, read_only, uids, root_squash, valid_secs: valid };
+    let NewArgs { name, volumes, read_only, uids, root_squash, gateway, valid } = args;
+    let request = admin::HostAdd { name, volumes, read_only, uids, root_squash, gateway, valid_secs: valid };
     let new = invocation.ask("host add", &request)?;
     output::reply(invocation.format, &new, || next_step("added", &new))
 }
 
 fn next_step(done: &str, new: &NewHost) -> String {
     let name = &new.host.name;
+    let command = if new.host.gateway { "gateway HOST[:PORT]" } else { "mount HOST[:PORT] PATH" };
     let until = new.host.invited_until_secs.map_or_else(|| "it is used".into(), when::utc);
     format!(
         "{done} host {name}; the token is valid once, until {until}, and not shown again\n\
-         on {name}: lee mount HOST[:PORT] PATH --token {}\n",
+         on {name}: lee {command} --token {}\n",
         new.token
     )
 }
@@ -176,6 +187,7 @@ fn set_request(args: SetArgs) -> admin::HostSet {
         read_only: one_of(changes.read_only, changes.read_write),
         uids: changes.uids.or(changes.all_uids.then(Vec::new)),
         root_squash: one_of(changes.root_squash, changes.no_root_squash),
+        gateway: one_of(changes.gateway, changes.no_gateway),
     }
 }
 
@@ -197,6 +209,7 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
             ("ACCESS", Side::Left),
             ("USERS", Side::Left),
             ("ROOT", Side::Left),
+            ("DOORS", Side::Left),
         ])
         .rows(&reply.hosts, |host| {
             [
@@ -206,6 +219,7 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
                 access(host).into(),
                 uids(host),
                 root(host).into(),
+                doors(host).into(),
             ]
         })
         .to_string()
@@ -223,6 +237,7 @@ fn details(host: &HostInfo, now_secs: i64) -> String {
         ("users", uids(host)),
         ("root", root(host).into()),
         ("trust", trust(host).into()),
+        ("doors", doors(host).into()),
         ("created", when::utc(host.created_secs)),
     ]
     .map(|(name, value)| format!("{name:<8} {value}\n"))
@@ -262,6 +277,10 @@ fn root(host: &HostInfo) -> &'static str {
         false if may_be_root => "acts as root",
         false => "is refused",
     }
+}
+
+fn doors(host: &HostInfo) -> &'static str {
+    if host.gateway { "gateway" } else { "none" }
 }
 
 fn trust(host: &HostInfo) -> &'static str {

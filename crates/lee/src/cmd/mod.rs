@@ -10,6 +10,7 @@ mod down;
 mod du;
 mod flow;
 mod fsck;
+mod gateway;
 mod host;
 mod key;
 mod lab;
@@ -58,6 +59,7 @@ pub enum Command {
     Up(up::Args),
     Serve(serve::Args),
     Mount(mount::Args),
+    Gateway(gateway::Args),
     Down(down::Args),
     Restart(restart::Args),
     Status(status::Args),
@@ -192,6 +194,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Up(args) => up::run(&invocation, args),
         Command::Serve(args) => serve::run(&invocation, args),
         Command::Mount(args) => mount::run(&invocation, args),
+        Command::Gateway(args) => gateway::run(&invocation, &args),
         Command::Session(args) => session::run(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),

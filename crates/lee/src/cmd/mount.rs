@@ -6,25 +6,22 @@ use crate::background::{self, ParentPipe, Role, Start};
 use crate::control::SocketPath;
 use crate::control::relay::Relay;
 use crate::control::server::Server;
+use crate::enrol::{self, Enrol};
 use crate::fail::{Fail, TAKEN_OVER, text};
-use crate::host_keys::HostKeys;
 use crate::keeper::Kept;
-use crate::machines::PORT;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
 use crate::{locate, logging, mounts, notify, when};
 use clap::Parser;
 use leeward_env::Env;
-use leeward_fs::invitation::InvitationToken;
 use leeward_fuse::{Mount, Unmounted};
-use leeward_remote::{Client, ClientOptions, Unreachable};
+use leeward_remote::Client;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,7 +37,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The server: its name or address, and its port if that is not 7433
-    #[arg(value_name = "HOST[:PORT]", value_parser = server)]
+    #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_server)]
     server: String,
 
     /// Where to mount it: an empty directory
@@ -103,30 +100,6 @@ const TOKEN: &str = "LEE_MOUNT_TOKEN";
 
 fn unresolved(at: &Path, e: &io::Error) -> Fail {
     Fail::new(format!("{}: {}: name an empty directory", at.display(), text(e)))
-}
-
-/// Host and port, with the usual port where none is named.
-fn server(text: &str) -> Result<String, String> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(address.to_string());
-    }
-    if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, PORT).to_string());
-    }
-    let (host, port) = match text.split_once(':') {
-        Some((host, port)) => (host, port.parse::<u16>().ok()),
-        None => (text, Some(PORT)),
-    };
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
-    match port {
-        Some(port) if !host.is_empty() && host.chars().all(is_name) && !host.starts_with(['-', '.']) => {
-            Ok(format!("{host}:{port}"))
-        }
-        _ => {
-            Err("name a host, or an address, and a port if it is not 7433: node1, node1:7433, [::1]:7433"
-                .into())
-        }
-    }
 }
 
 /// Runs it.
@@ -326,39 +299,9 @@ fn listen(
     Server::listen(env, socket, FOR_ALL, Arc::new(relay)).map_err(failed)
 }
 
-/// Connects; enrols this machine where it has a token.
 fn connect(env: &Env, args: &Args) -> Result<Client, Fail> {
-    let passed = std::env::var(TOKEN).ok();
-    let token = args.token.as_ref().or(passed.as_ref()).map(|text| InvitationToken::parse(text));
-    let token = token.transpose().map_err(|e| Fail::new(format!("--token: {e}")))?;
-    let keys = HostKeys::open()?;
-    let known = keys.server(&args.server)?;
-    let key = token.as_ref().map(|token| token.cell_key).or(known).ok_or_else(|| {
-        Fail::new(format!(
-            "{}: this machine has not mounted from there yet: make a token there with `lee host add NAME`, and give \
-             it with --token",
-            args.server
-        ))
-    })?;
-    let options = ClientOptions {
-        server: args.server.clone(),
-        key,
-        invitation: token.as_ref().map(|token| token.secret),
-        timeout: args.timeout,
-    };
-    let client = Client::connect(env, &keys.own(env)?, &options).map_err(|e| match e {
-        Unreachable::Refused(why) => {
-            Fail::new(format!("{} does not let this machine in: {why}", args.server))
-        }
-        Unreachable::Silent(why) => Fail::new(format!(
-            "{} cannot be reached ({why}): is the cell served there, with `lee serve` or `lee up --listen`?",
-            args.server
-        )),
-    })?;
-    if known != Some(key) {
-        keys.remember(&args.server, &key).inspect_err(|_| client.close())?;
-    }
-    Ok(client)
+    let token = args.token.as_deref();
+    enrol::connect(env, &Enrol { server: &args.server, token, variable: TOKEN, timeout: args.timeout })
 }
 
 fn announce(format: Format, server: &str, started: &Started, host: &str) -> Result<(), Fail> {
@@ -368,26 +311,4 @@ fn announce(format: Format, server: &str, started: &Started, host: &str) -> Resu
         let at = mount.as_deref().unwrap_or(Path::new("")).display();
         format!("mounted {server} at {at}, as the host {host}\numount {at}, or lee down {at}, ends it")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_names_or_addresses_with_a_port_or_without() {
-        for (text, full) in [
-            ("node1", "node1:7433"),
-            ("node1.example.org:1", "node1.example.org:1"),
-            ("127.0.0.1", "127.0.0.1:7433"),
-            ("[::1]", "[::1]:7433"),
-            ("::1", "[::1]:7433"),
-            ("[::1]:9", "[::1]:9"),
-        ] {
-            assert_eq!(server(text).as_deref(), Ok(full), "{text}");
-        }
-        for wrong in ["", ":1", "a:b", "a/b", "../x", "a:99999", "-a"] {
-            assert!(server(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -133,6 +133,6 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
 }
 
 /// An address of a door, as it was written.
-fn door_address(text: &str) -> Result<String, String> {
+pub(super) fn door_address(text: &str) -> Result<String, String> {
     listen::parse(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }

@@ -56,6 +56,17 @@ pub enum Call {
     Down,
     /// How a mount from another machine does. The answer is [`MountState`].
     Mount,
+    /// A gateway asks for the storage resource report, of these paths or of all. The answer is its text.
+    DoorReport {
+        /// Which.
+        paths: Option<Vec<String>>,
+    },
+    /// A gateway asks for a user of the server's machine. The answer is user id and groups, if there is
+    /// one.
+    FindUser {
+        /// Name.
+        name: String,
+    },
 }
 
 /// A mount from another machine.

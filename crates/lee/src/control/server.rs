@@ -276,7 +276,9 @@ impl Connection<'_> {
             Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
             Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
-            Call::Mount => self.fail(failure(libc::EINVAL, "this is asked of a mount from another machine")),
+            Call::Mount | Call::DoorReport { .. } | Call::FindUser { .. } => {
+                self.fail(failure(libc::EINVAL, "this is asked of, or by, another machine"))
+            }
         }
     }
 

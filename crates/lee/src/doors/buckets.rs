@@ -1,12 +1,12 @@
 //! The buckets of the S3 door: the cell's records, and what users may do with them.
 
+use super::DoorCell;
 use leeward_door::{Files, Path, Principal, Tree, W, X};
 use leeward_env::Door;
 use leeward_fs::Error;
 use leeward_fs::buckets::is_name;
 use leeward_s3::{Bucket, BucketError, Buckets, PublicPolicy};
-use leeward_volume::Cell;
-use leeward_volume::admin::{self, Request};
+use leeward_volume::admin::{self, AnyRequest};
 use leeward_volume::format::buckets::{BucketRecord, Buckets as Records};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 /// The buckets of a cell.
 pub struct CellBuckets {
-    cell: Arc<Cell>,
+    cell: Arc<dyn DoorCell>,
     files: Files,
     threads: Handle,
     /// The directory in which users make buckets; empty: they cannot.
@@ -29,7 +29,7 @@ type Known = (Arc<Records>, Arc<BTreeMap<String, Arc<Bucket>>>);
 impl CellBuckets {
     /// The buckets of a cell. `new_in`: the directory in which users make buckets; empty: they
     /// cannot.
-    pub fn new(cell: &Arc<Cell>, files: &Files, threads: &Handle, new_in: String) -> CellBuckets {
+    pub fn new(cell: &Arc<dyn DoorCell>, files: &Files, threads: &Handle, new_in: String) -> CellBuckets {
         let known = Mutex::default();
         CellBuckets { cell: cell.clone(), files: files.clone(), threads: threads.clone(), new_in, known }
     }
@@ -46,14 +46,11 @@ impl CellBuckets {
     }
 
     /// Asks the cell, on a thread that may wait.
-    async fn ask<R: Request<Reply: Send> + Send + Sync + 'static>(
-        &self,
-        request: R,
-    ) -> Result<(), BucketError> {
-        let cell = self.cell.clone();
-        let asked = self.threads.spawn_blocking(move || cell.admin(&request, &mut |_| ())).await;
+    async fn ask(&self, request: impl Into<AnyRequest>) -> Result<(), BucketError> {
+        let (cell, request) = (self.cell.clone(), request.into());
+        let asked = self.threads.spawn_blocking(move || cell.change_buckets(&request)).await;
         let asked = asked.map_err(|e| BucketError::Failed(e.to_string()))?;
-        asked.map(drop).map_err(|failure| match failure.errno {
+        asked.map_err(|failure| match failure.errno {
             libc::EEXIST => BucketError::Taken,
             libc::ENOENT => BucketError::Unknown,
             _ => BucketError::Failed(failure.message),

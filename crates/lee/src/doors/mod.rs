@@ -5,22 +5,24 @@
 //! unmounted.
 
 mod buckets;
+mod here;
 mod keys;
 
 use crate::fail::{Fail, text};
-use crate::locate::CellDir;
 use crate::settings::CellSettings;
-use crate::{srr, system};
 use buckets::CellBuckets;
+pub use here::CellHere;
 use keys::CellKeys;
 use leeward_auth::Authority;
 use leeward_dav::{AllowedServers, Dav, Remote, Settings, Transfers};
 use leeward_door::Files;
-use leeward_door::listen::{self, AccessLog, AddressError, Figures, Serving, Site, TlsFiles, Turns};
+use leeward_door::listen::{
+    self, AccessLog, AddressError, Figures, Guard, Guarded, Serving, Site, TlsFiles, Turns,
+};
 use leeward_env::Env;
 use leeward_s3::{Options, S3Door};
-use leeward_vfs::Gate;
-use leeward_volume::Cell;
+use leeward_volume::admin::{AnyRequest, Failure};
+use leeward_volume::format::buckets::Buckets;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,15 +120,37 @@ pub struct Inside<'a> {
     /// Clock and threads.
     pub env: &'a Env,
     /// The cell.
-    pub cell: &'a Arc<Cell>,
-    /// The gate before it.
-    pub gate: &'a Gate,
+    pub cell: Arc<dyn DoorCell>,
+    /// Its files.
+    pub files: Files,
     /// Decides who may use a door.
     pub authority: &'a Arc<Authority>,
     /// Its settings.
     pub config: &'a CellSettings,
-    /// Directory of the cell.
-    pub dir: &'a CellDir,
+    /// The access log is beside this log.
+    pub log: PathBuf,
+    /// Where not every request can be answered at any time: what knows, and how long requests wait.
+    pub guard: Option<(Arc<dyn Guard>, Duration)>,
+    /// Of several machines that open doors of a cell, which one this is; empty: the server.
+    pub host: String,
+}
+
+/// The cell, for its doors: in this process, or on another machine. Calls may wait.
+pub trait DoorCell: Send + Sync + 'static {
+    /// The records of buckets, as of now. Does not wait.
+    fn buckets(&self) -> Arc<Buckets>;
+
+    /// Makes, changes or removes a bucket.
+    ///
+    /// # Errors
+    /// The cell's.
+    fn change_buckets(&self, request: &AnyRequest) -> Result<(), Failure>;
+
+    /// The storage resource report as JSON, of these paths or of all.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn report(&self, paths: Option<Vec<String>>) -> Result<String, String>;
 }
 
 /// Doors that are served, until this is dropped.
@@ -136,27 +160,36 @@ pub struct Doors {
 }
 
 impl Bound {
+    /// Whether there is to be an HTTP door.
+    pub fn has_http(&self) -> bool {
+        self.http.is_some()
+    }
+
+    /// Whether there is to be none at all.
+    pub fn is_empty(&self) -> bool {
+        self.s3.is_none() && self.http.is_none()
+    }
+
     /// Opens the doors.
     ///
     /// # Errors
     /// Certificate and key cannot be used, or the access log cannot be opened.
     pub fn open(self, inside: &Inside<'_>) -> Result<Doors, Fail> {
-        if self.s3.is_none() && self.http.is_none() {
+        if self.is_empty() {
             return Ok(Doors { serving: Vec::new(), runtime: None });
         }
         let runtime = runtime(inside.config.issuer.len())?;
-        let path = inside.dir.log().with_file_name(ACCESS_LOG);
+        let path = inside.log.with_file_name(ACCESS_LOG);
         let log = AccessLog::open(inside.env, &path).map_err(|e| {
             Fail::new(format!("{}: {}: make room for the access log", path.display(), text(&e)))
         })?;
-        let files = Files::new(inside.gate, inside.env);
         let mut sites: Vec<(listen::Bound, Arc<dyn Site>)> = Vec::new();
         if let Some(bound) = self.s3 {
-            sites.push((bound, s3(inside, &files, &runtime)?));
+            sites.push((bound, guarded(inside, s3(inside, &runtime)?)));
         }
         if let Some(bound) = self.http {
             let location = bound.urls().first().cloned().unwrap_or_default();
-            sites.push((bound, http(inside, &files, &runtime, location)?));
+            sites.push((bound, guarded(inside, http(inside, &runtime, location)?)));
         }
         let serve = |(bound, site): (listen::Bound, _)| {
             bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
@@ -178,38 +211,24 @@ fn runtime(issuers: usize) -> Result<Runtime, Fail> {
         .map_err(|e| Fail::new(format!("cannot start threads for doors: {}", text(&e))))
 }
 
-fn s3(inside: &Inside<'_>, files: &Files, runtime: &Runtime) -> Result<Arc<dyn Site>, Fail> {
+fn guarded(inside: &Inside<'_>, site: Arc<dyn Site>) -> Arc<dyn Site> {
+    match &inside.guard {
+        Some((guard, patience)) => Arc::new(Guarded::new(site, guard.clone(), *patience)),
+        None => site,
+    }
+}
+
+fn s3(inside: &Inside<'_>, runtime: &Runtime) -> Result<Arc<dyn Site>, Fail> {
     let keys = Arc::new(CellKeys::new(inside.authority));
     let new_in = inside.config.s3_new_buckets.clone();
-    let buckets = Arc::new(CellBuckets::new(inside.cell, files, runtime.handle(), new_in));
+    let buckets = Arc::new(CellBuckets::new(&inside.cell, &inside.files, runtime.handle(), new_in));
     let options = Options { domains: inside.config.s3_domains.clone(), region: String::new() };
-    let door = S3Door::new(files, keys, buckets, options)
+    let door = S3Door::new(&inside.files, keys, buckets, options)
         .map_err(|e| Fail::new(format!("s3-domains: {e}: write names of hosts, such as s3.example.org")))?;
     Ok(Arc::new(door))
 }
 
-/// The storage resource report.
-fn report(inside: &Inside<'_>) -> leeward_dav::Report {
-    let (env, cell, config) = (inside.env.clone(), Arc::downgrade(inside.cell), inside.config.srr.clone());
-    Arc::new(move |paths: Option<Vec<String>>| -> Result<String, String> {
-        let cell = cell.upgrade().ok_or("the cell is ending")?;
-        let now = (env.wall() / 1_000_000_000) as i64;
-        let report = srr::report(&config, system::host(), now, paths.as_deref(), &mut &*cell)
-            .map_err(|fail| fail.to_string())?;
-        serde_json::to_string_pretty(&report).map_err(|e| e.to_string())
-    })
-}
-
-/// Opens the HTTP door, and makes sure that there is a key to sign tokens with: clients ask for
-/// tokens there.
-fn http(
-    inside: &Inside<'_>,
-    files: &Files,
-    runtime: &Runtime,
-    location: String,
-) -> Result<Arc<dyn Site>, Fail> {
-    inside.cell.prepare_tokens()?;
-    inside.authority.set_accounts(inside.cell.accounts());
+fn http(inside: &Inside<'_>, runtime: &Runtime, location: String) -> Result<Arc<dyn Site>, Fail> {
     let trusted = Some(&inside.config.tls_trusted).filter(|path| !path.is_empty()).map(PathBuf::from);
     let config = inside.config;
     let reach =
@@ -218,9 +237,11 @@ fn http(
     let remote =
         Remote::new(trusted.as_deref(), reach).map_err(|e| Fail::new(format!("tls-trusted: {e}")))?;
     let transfers = Transfers::new(remote, inside.config.transfers_max as usize);
-    let settings = Settings { location, report: report(inside) };
+    let cell = inside.cell.clone();
+    let report = Arc::new(move |paths| cell.report(paths));
+    let settings = Settings { location, report, host: inside.host.clone() };
     let turns = Turns::new(inside.env);
-    let dav = Dav::new(files.clone(), inside.authority.clone(), transfers, turns, settings);
+    let dav = Dav::new(inside.files.clone(), inside.authority.clone(), transfers, turns, settings);
     if let Err(e) = runtime.block_on(dav.sweep()) {
         tracing::warn!("copies that a crash may have left are not looked for: {e}");
     }

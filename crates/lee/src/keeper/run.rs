@@ -253,18 +253,24 @@ impl Keeper {
         self.arguments.first().is_some_and(|command| command == "mount")
     }
 
+    /// Whether it keeps a gateway to another machine.
+    fn is_of_gateway(&self) -> bool {
+        self.arguments.first().is_some_and(|command| command == "gateway")
+    }
+
     /// Where the log and the file of this keeper are: with the cell, or of a mount in a directory of its
     /// own.
     fn state_of(&self, started: &Started) -> Result<CellDir, Fail> {
         match &started.mount {
             Some(at) if self.is_of_mount() => locate::mount_state(at),
+            _ if self.is_of_gateway() => locate::gateway_state(&self.named(CELL).to_string_lossy()),
             _ => locate::called(started.cell.as_os_str(), ""),
         }
     }
 
     /// A renamed cell is served at its new path. Another directory that has the old path is not ours.
     fn follow_the_cell(&mut self) -> io::Result<()> {
-        if self.is_of_mount() {
+        if self.is_of_mount() || self.is_of_gateway() {
             return Ok(());
         }
         let Some(held) = self.cell.as_ref().filter(|cell| cell.place().is_none()).and_then(CellDir::held)
@@ -509,13 +515,21 @@ impl Keeper {
             Ok(status) => status.to_string(),
             Err(why) => why.clone(),
         });
-        let named = |place| self.arguments.get(place).map(PathBuf::from).unwrap_or_default();
-        let log = match self.is_of_mount() {
-            true => locate::mount_state(&named(MOUNT_POINT)).map_or_else(|_| PathBuf::new(), |s| s.log()),
-            false => background::log_of(&named(CELL)),
+        let of_state = |state: Result<CellDir, Fail>| state.map_or_else(|_| PathBuf::new(), |s| s.log());
+        let log = match () {
+            () if self.is_of_mount() => of_state(locate::mount_state(&self.named(MOUNT_POINT))),
+            () if self.is_of_gateway() => {
+                of_state(locate::gateway_state(&self.named(CELL).to_string_lossy()))
+            }
+            () => background::log_of(&self.named(CELL)),
         };
         let message = background::ended_early(&log, &how);
         let _ = background::tell(caller, &Outcome::Failed { message, code: 1 });
+    }
+
+    /// An argument, as a path.
+    fn named(&self, place: usize) -> PathBuf {
+        self.arguments.get(place).map(PathBuf::from).unwrap_or_default()
     }
 
     /// Waits before the next start, or until the keeper is asked to end.

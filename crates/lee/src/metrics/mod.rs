@@ -57,6 +57,17 @@ pub struct Source {
     machines: Option<Arc<Machines>>,
 }
 
+/// The text that a scraper reads of a process that has doors and no cell: figures of doors and of the process.
+pub fn of_doors(doors: &[Arc<DoorFigures>], since: i64) -> String {
+    let of_process = ["leeward_build_info", "leeward_start_time_seconds"];
+    let is_wanted = |name: &str| {
+        let of_door = name.starts_with("leeward_door_") && !name.starts_with("leeward_door_upload");
+        of_door || name.starts_with("leeward_process_") || of_process.contains(&name)
+    };
+    let scrape = Scrape { doors: doors.to_vec(), process: Usage::now(), since, ..Scrape::default() };
+    text::exposition(&scrape, is_wanted)
+}
+
 #[derive(Default)]
 struct Busy {
     volumes: BTreeMap<Door, Busiest<u32, OF_VOLUME>>,
@@ -65,6 +76,7 @@ struct Busy {
 }
 
 /// All values of one scrape.
+#[derive(Default)]
 pub struct Scrape {
     figures: Figures,
     latency: Vec<OpReport>,
@@ -120,7 +132,7 @@ impl Source {
 
     /// The text that a scraper reads.
     pub fn text(&self) -> String {
-        text::exposition(&self.scrape())
+        text::exposition(&self.scrape(), |_| true)
     }
 
     fn scrape(&self) -> Scrape {

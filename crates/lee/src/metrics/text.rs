@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics of the table.
-pub fn exposition(scrape: &Scrape) -> String {
+/// Those metrics of the table whose names are `wanted`.
+pub fn exposition(scrape: &Scrape, wanted: impl Fn(&str) -> bool) -> String {
     let mut out = String::with_capacity(64 << 10);
-    for metric in METRICS {
+    for metric in METRICS.iter().filter(|metric| wanted(metric.name)) {
         let help = metric.help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(out, "# HELP {} {help}\n# TYPE {} {}", metric.name, metric.name, metric.kind.name());
         (metric.values)(scrape, &mut Lines { out: &mut out, metric });

@@ -469,6 +469,7 @@ impl Shared {
             pipe.close();
             tracing::warn!("{}: the server does not answer: {why}", self.server);
             state.phase = Phase::Away(Away { since: self.env.now(), why: why.into(), refused: false });
+            state.times_lost += 1;
         }
         drop(state);
         Client(self.clone()).end_closing();

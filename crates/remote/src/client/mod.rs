@@ -17,6 +17,7 @@
 mod commands;
 mod connect;
 mod copies;
+mod doors;
 mod files;
 mod groups;
 mod locks;
@@ -28,6 +29,7 @@ use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
+pub use doors::ForDoors;
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
 use leeward_env::{Ctx, Env, Nanos};
@@ -46,6 +48,8 @@ use workers::Workers;
 
 /// Inodes of one call that returns references.
 const FORGETS_MAX: usize = 4096;
+/// Threads for what has to wait, at most.
+const THREADS: usize = 16;
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
 
@@ -125,6 +129,8 @@ struct State {
     root: [Option<Result<Reply>>; 2],
     /// The server said that everything is durable before it ended.
     closed_in_order: bool,
+    /// How often the connection was lost.
+    times_lost: u64,
 }
 
 /// Since when there is no connection, and why.
@@ -163,6 +169,7 @@ impl Client {
             wants_groups: false,
             root: [None, None],
             closed_in_order: false,
+            times_lost: 0,
         };
         let client = Client(Arc::new(Shared {
             env: env.clone(),
@@ -175,8 +182,8 @@ impl Client {
             copies: Copies::new(env),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
-            workers: Workers::new(env, "remote-list"),
-            droppers: Workers::new(env, "remote-drop"),
+            workers: Workers::new(env, "remote-list", THREADS),
+            droppers: Workers::new(env, "remote-drop", THREADS),
             locks: locks::Locks::default(),
             heard: AtomicU64::new(env.now()),
         }));

@@ -55,6 +55,7 @@ impl Outstanding {
         let (repeatable, gives_references, returns_references) = match &call {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
+            Call::Access(_) => (true, false, false),
             Call::Command(..) => (false, false, false),
             Call::Refer { .. } => (true, false, true),
         };

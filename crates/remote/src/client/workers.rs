@@ -6,8 +6,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Threads at most.
-const THREADS_MAX: usize = 16;
 /// How long one waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -17,6 +15,7 @@ type Work = Box<dyn FnOnce() + Send>;
 pub(super) struct Workers {
     env: Env,
     name: &'static str,
+    threads_max: usize,
     queue: Arc<(Mutex<Queue>, Condvar)>,
 }
 
@@ -28,9 +27,9 @@ struct Queue {
 }
 
 impl Workers {
-    /// Threads of this name.
-    pub(super) fn new(env: &Env, name: &'static str) -> Workers {
-        Workers { env: env.clone(), name, queue: Arc::default() }
+    /// Threads of this name, and how many there may be.
+    pub(super) fn new(env: &Env, name: &'static str, threads_max: usize) -> Workers {
+        Workers { env: env.clone(), name, threads_max, queue: Arc::default() }
     }
 
     /// Does it on another thread.
@@ -40,7 +39,7 @@ impl Workers {
         queue.work.push_back(Box::new(work));
         if queue.idle >= queue.work.len() {
             more.notify_one();
-        } else if queue.threads < THREADS_MAX {
+        } else if queue.threads < self.threads_max {
             let shared = self.queue.clone();
             // where the system refuses a thread, those that there are go on
             let begun = self.env.try_spawn(self.name, move || serve(&shared)).is_ok();

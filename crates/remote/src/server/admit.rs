@@ -25,6 +25,8 @@ pub struct Grant {
     pub root_squash: bool,
     /// First and last of the user ids that it speaks for; none: all.
     pub uids: Vec<(u32, u32)>,
+    /// May run doors: it is told what they need to know of users.
+    pub gateway: bool,
     /// Numbers of the volumes that it may use; none: all.
     pub volumes: Vec<u32>,
     /// Directories of other volumes that lead to those, and the names in them by which they do: it may
@@ -152,6 +154,7 @@ pub(super) fn answer_bytes(call: &Call<'_>) -> usize {
             limit.saturating_mul(ENTRY_BYTES)
         }
         Call::Op(_, Op::GetXattr { .. } | Op::ListXattr { .. }) => limits::XATTR_VALUE_BYTES_MAX,
+        Call::Access(_) => FRAME_BYTES_MAX,
         _ => 0,
     }
     .min(FRAME_BYTES_MAX)

@@ -402,6 +402,7 @@ fn call_in(
             let referred = shared.refer(session, (&nodes, last));
             answer.give(None, referred.map(|()| Reply::Done));
         }
+        Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
             Ok((ctx, is_restricted)) => {

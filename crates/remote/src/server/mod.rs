@@ -9,6 +9,7 @@
 //! state, its references, a pipe; later ones may be taken under earlier ones. None is held while the gate
 //! is called.
 
+mod access;
 mod admit;
 mod commands;
 mod connection;
@@ -83,6 +84,11 @@ pub trait Hosts: Send + Sync + 'static {
     /// # Errors
     /// For a person: why not.
     fn enrol(&self, secret: &[u8; 16], key: PublicKey) -> Result<(), String>;
+
+    /// What a gateway has to know of users and buckets, and its version, which is never 0.
+    fn access(&self) -> (u64, Arc<[u8]>) {
+        (1, Arc::default())
+    }
 
     /// Whether any host has enrolled: then clients of a server before may have locks.
     fn are_any(&self) -> bool;

@@ -76,6 +76,10 @@ pub(super) struct Session {
     durable: AtomicU64,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
+    /// The client is a gateway, which keeps no copies. It names inodes of snapshots without references: the
+    /// snapshots that it was told of are noted.
+    is_gateway: AtomicBool,
+    views: Mutex<FxHashSet<u32>>,
 }
 
 struct State {
@@ -208,6 +212,25 @@ impl Session {
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
+            is_gateway: AtomicBool::new(false),
+            views: Mutex::default(),
+        }
+    }
+
+    /// Its client is a gateway; whether that is new. Its doors make durable what they answer, so the session need
+    /// not survive the process.
+    pub(super) fn is_of_gateway(&self) -> bool {
+        !self.is_gateway.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes the snapshots that a gateway is told of.
+    fn note_views(&self, reply: &Reply) {
+        if self.is_gateway.load(Ordering::Relaxed) {
+            let views = reply.references().filter(|node| node.is_view()).map(NodeId::volume);
+            let views: Vec<u32> = views.collect();
+            if !views.is_empty() {
+                self.views.lock().extend(views);
+            }
         }
     }
 
@@ -228,7 +251,7 @@ impl Session {
 
     /// Whether it survives the server's process.
     pub(super) fn is_lasting(&self) -> bool {
-        self.is_lasting
+        self.is_lasting && !self.is_gateway.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -492,7 +515,9 @@ impl Session {
 
     /// Whether the client has a reference to the inode, or knows it without.
     pub(super) fn knows(&self, node: NodeId) -> bool {
-        node == NodeId::ROOT || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
+        node == NodeId::ROOT
+            || self.refs.lock().as_ref().is_some_and(|refs| refs.contains_key(&node))
+            || node.is_view() && self.views.lock().contains(&node.volume())
     }
 
     /// The context of an operation that the host may do, and whether the server must check what the
@@ -502,7 +527,8 @@ impl Session {
         let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
         let is_restricted = host.grant.is_restricted();
         // of such a host each user's rights are checked here, each time
-        let client = if is_restricted { 0 } else { self.id.number };
+        let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
+        let client = if keeps_copies { self.id.number } else { 0 };
         Ok((Ctx { client, ..ctx }, is_restricted))
     }
 
@@ -616,7 +642,7 @@ impl Answer {
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
         let told = sessions::take_told();
-        let is_told = self.session.is_lasting && like.is_some_and(|like| like.changes) && result.is_ok();
+        let is_told = self.session.is_lasting() && like.is_some_and(|like| like.changes) && result.is_ok();
         let leased = (leased(like, &result), told.filter(|_| is_told));
         if matches!(result, Err(Error::Io(_))) && self.ended.load(Ordering::Acquire) {
             // probably the cell is closed: it was not done, and is sent again to the next server
@@ -628,6 +654,9 @@ impl Answer {
             let given: Vec<_> = reply.references().map(|node| (node, 1)).collect();
             self.gate.forget_all(system(), &given);
             return;
+        }
+        if let Ok(reply) = &result {
+            self.session.note_views(reply);
         }
         let changes = like.is_some_and(|like| like.changes);
         if changes && result.is_ok() && self.gate.fs().is_invalidating() {

@@ -24,6 +24,8 @@ pub const INVITATION: [u8; 16] = [7; 16];
 pub struct Table {
     pub hosts: Mutex<BTreeMap<PublicKey, (String, Grant)>>,
     pub invites: Mutex<Vec<(String, Grant)>>,
+    /// What gateways are told.
+    pub told: Mutex<(u64, Vec<u8>)>,
 }
 
 impl Hosts for Table {
@@ -40,6 +42,11 @@ impl Hosts for Table {
             }
             None => Err("no such invitation".into()),
         }
+    }
+
+    fn access(&self) -> (u64, Arc<[u8]>) {
+        let told = self.told.lock().expect("what is told");
+        (told.0, told.1.as_slice().into())
     }
 
     fn are_any(&self) -> bool {

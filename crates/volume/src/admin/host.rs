@@ -37,6 +37,9 @@ pub struct HostInfo {
     pub root_squash: bool,
     /// Whom the cell believes who a request is from.
     pub trust: Trust,
+    /// Whether it may run doors of the cell.
+    #[serde(default)]
+    pub gateway: bool,
     /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
@@ -78,6 +81,9 @@ pub struct HostAdd {
     pub uids: Vec<UidRange>,
     /// Whether its root acts as nobody.
     pub root_squash: bool,
+    /// Whether it may run doors of the cell.
+    #[serde(default)]
+    pub gateway: bool,
     /// How long the token is valid, seconds, not 0.
     pub valid_secs: u32,
 }
@@ -93,9 +99,12 @@ impl Request for HostAdd {
             return Err(Failure::new(libc::EINVAL, message));
         }
         let (volumes, uids) = (shard.volumes_named(&self.volumes)?, merged(&self.uids)?);
+        if self.gateway {
+            shard.prepare_tokens()?;
+        }
         shard.invite(name, self.valid_secs, |accounts, now| {
             check_new(accounts, name)?;
-            Ok(HostRecord {
+            check_gateway(HostRecord {
                 key: None,
                 invitation: None,
                 volumes: volumes.clone(),
@@ -103,11 +112,23 @@ impl Request for HostAdd {
                 uids: uids.clone(),
                 root_squash: self.root_squash,
                 trust: Trust::Host,
+                gateway: self.gateway,
                 created_secs: now,
                 enrolled_secs: None,
             })
         })
     }
+}
+
+/// The record, if a gateway is believed in everything: its door users are all users of the cell.
+fn check_gateway(host: HostRecord) -> Result<HostRecord, Failure> {
+    let is_limited = host.root_squash || !host.uids.is_empty() || !host.volumes.is_empty();
+    if host.gateway && (is_limited || host.trust == Trust::User) {
+        let message = "a gateway acts for all users in all volumes and knows their secrets: take --uids, --root-squash \
+                       and --volumes away, or --gateway";
+        return Err(Failure::new(libc::EINVAL, message));
+    }
+    Ok(host)
 }
 
 fn check_new(accounts: &Accounts, name: &str) -> Result<(), Failure> {
@@ -159,6 +180,9 @@ pub struct HostSet {
     /// Whether its root acts as nobody; `None`: as it was.
     #[serde(default)]
     pub root_squash: Option<bool>,
+    /// Whether it may run doors of the cell; `None`: as it was.
+    #[serde(default)]
+    pub gateway: Option<bool>,
 }
 
 impl Request for HostSet {
@@ -168,15 +192,19 @@ impl Request for HostSet {
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<HostInfo, Failure> {
         let volumes = self.volumes.as_ref().map(|names| shard.volumes_named(names)).transpose()?;
         let uids = self.uids.as_ref().map(|uids| merged(uids)).transpose()?;
+        if self.gateway == Some(true) {
+            shard.prepare_tokens()?;
+        }
         shard.change_accounts(|accounts, _| {
             let old = host_named(accounts, &self.name)?.clone();
-            let record = HostRecord {
+            let record = check_gateway(HostRecord {
                 volumes: volumes.clone().unwrap_or(old.volumes),
                 read_only: self.read_only.unwrap_or(old.read_only),
                 uids: uids.clone().unwrap_or(old.uids),
                 root_squash: self.root_squash.unwrap_or(old.root_squash),
+                gateway: self.gateway.unwrap_or(old.gateway),
                 ..old
-            };
+            })?;
             Ok(vec![AccountChange::Host(self.name.clone(), Some(record))])
         })?;
         shard.host_info(&self.name)
@@ -379,6 +407,7 @@ fn info(name: &str, record: &HostRecord, volumes: &BTreeMap<u32, String>) -> Hos
         uids: record.uids.clone(),
         root_squash: record.root_squash,
         trust: record.trust,
+        gateway: record.gateway,
         created_secs: record.created_secs,
     }
 }

@@ -36,6 +36,7 @@ const INVITED: u8 = 2;
 const READ_ONLY: u8 = 4;
 const ROOT_SQUASH: u8 = 8;
 const TRUSTS_USERS: u8 = 16;
+const GATEWAY: u8 = 32;
 
 impl Stored for UserRecord {
     /// The encoding: version, flags (1: has numbers, 2: disabled), generation u32, created i64;
@@ -115,7 +116,7 @@ impl Stored for SigningRecord {
 
 impl Stored for HostRecord {
     /// The encoding: version, flags (1: has enrolled, 2: is invited, 4: read only, 8: root is squashed,
-    /// 16: users are trusted and not the host), created i64; with flag 1: key (32 bytes), enrolled i64;
+    /// 16: users are trusted and not the host, 32: is a gateway), created i64; with flag 1: key (32 bytes), enrolled i64;
     /// with flag 2: SHA-256 of the secret (32 bytes), expires i64; number of volumes u16, volumes u32
     /// each; number of ranges of user ids u16, first and last u32 each.
     fn encode(&self) -> Value {
@@ -158,6 +159,7 @@ impl Stored for HostRecord {
             uids,
             root_squash: is(ROOT_SQUASH),
             trust: if is(TRUSTS_USERS) { Trust::User } else { Trust::Host },
+            gateway: is(GATEWAY),
             created_secs,
             enrolled_secs: enrolled.map(|(_, secs)| secs),
         })
@@ -171,6 +173,7 @@ fn host_flags(host: &HostRecord) -> u8 {
         (host.read_only, READ_ONLY),
         (host.root_squash, ROOT_SQUASH),
         (host.trust == Trust::User, TRUSTS_USERS),
+        (host.gateway, GATEWAY),
     ];
     flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag).sum()
 }

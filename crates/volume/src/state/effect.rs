@@ -1,7 +1,7 @@
 //! Effects of an operation on the state beside records, applied once it has succeeded.
 
 use crate::format::buckets::BucketRecord;
-use crate::format::inode::{PoolRecord, SnapshotRecord};
+use crate::format::inode::{PoolRecord, SnapshotRecord, VolumeRecord};
 use crate::format::keys::EpochPair;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::{Reached, ScrubRecord};
@@ -60,6 +60,8 @@ pub(crate) enum Effect {
     ScrubPlace(PoolId, Option<Reached>),
     /// The directory has this schedule of snapshots now; `None`: none.
     Schedule(NodeId, Option<ScheduleRecord>),
+    /// A volume was made, with the next number.
+    NewVolume(u32, Box<VolumeRecord>),
     /// The volume has no name any more; its records are freed in steps.
     Detach(u32),
     /// The volume's last record is gone.
@@ -136,6 +138,12 @@ impl State {
             Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Bucket(name, record) => self.set_bucket(name, record),
             Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
+            Effect::NewVolume(id, record) => {
+                self.next_volume = id + 1;
+                self.counters_dirty = true;
+                self.volumes.insert(id, *record);
+                self.volumes_dirty.insert(id);
+            }
             Effect::Detach(id) => self.detach(id),
             Effect::VolumeGone(id) => {
                 self.volumes.remove(&id);

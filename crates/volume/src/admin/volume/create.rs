@@ -10,6 +10,7 @@ use crate::format::keys;
 use crate::ops::check_name;
 use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
+use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId};
@@ -64,11 +65,8 @@ impl Request for VolumeCreate {
                 removing: false,
                 properties: Properties { pool, ..Properties::default() },
             };
-            // nothing can fail any more
-            tx.st.next_volume += 1;
-            tx.st.counters_dirty = true;
-            tx.st.volumes.insert(id, record);
-            tx.st.volumes_dirty.insert(id);
+            // not before it succeeds: machines may have to drop copies of the directory first
+            tx.then(Effect::NewVolume(id, Box::new(record)));
             publish_volume(tx, name, &format!("{}/{leaf}", parent.trim_end_matches('/')));
             Ok(Ok(id))
         });
