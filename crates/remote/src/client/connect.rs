@@ -191,6 +191,7 @@ impl Shared {
             }
             if now >= ping_at {
                 ping_at = now + PING_STEP;
+                self.copies.tidy();
                 link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
             let left = ping_at.saturating_sub(self.env.now()).max(1);

@@ -15,6 +15,8 @@
 //!
 //! One lock, held for a few instructions.
 
+use super::content::{Ahead, Content, Found, Reading};
+use super::files;
 use crate::message::Leased;
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
@@ -54,6 +56,7 @@ struct State {
     ages: VecDeque<NodeId>,
     copies: usize,
     names: usize,
+    content: Content,
     /// Until when copies count.
     until: Nanos,
     connected: bool,
@@ -113,6 +116,8 @@ enum Of<'a> {
     Inode(NodeId),
     /// Its attributes.
     Attr(NodeId),
+    /// What is in the file.
+    Content(NodeId),
     Name(NodeId, &'a [u8]),
 }
 
@@ -156,6 +161,8 @@ enum What {
     Dir(NodeId, Box<[u8]>),
     /// The front end has pages then.
     Read(NodeId),
+    /// It reads what nobody has asked for, from this offset on.
+    Ahead(NodeId, u64),
     /// It removes a name.
     Gone(NodeId, Box<[u8]>),
     Xattr(NodeId, usize),
@@ -174,6 +181,7 @@ impl Copies {
             ages: VecDeque::new(),
             copies: 0,
             names: 0,
+            content: Content::default(),
             until: 0,
             connected: false,
             term: 0,
@@ -208,13 +216,14 @@ impl Copies {
 
     /// A request is sent. Of what it changes there is no copy from now on.
     pub(super) fn asked(&self, ctx: &Ctx, op: &Op<'_>) -> Asked {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let (mut changes, mut unknown) = (Vec::new(), false);
         if op.changes() {
             let behind = state.behind_names(op);
             unknown = behind.is_none();
             for change in touched(op).into_iter().chain(behind.unwrap_or_default()) {
-                state.forget(&change);
+                state.forget(&change, now);
                 changes.push(change.mark());
             }
             changes = state.begin(changes);
@@ -230,9 +239,62 @@ impl Copies {
         asked
     }
 
+    /// A read, and the calls that read ahead and are to be sent after it.
+    pub(super) fn read(&self, reading: Reading) -> (Found, Vec<Ahead>) {
+        let now = self.0.env.now();
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) || reading.node.is_view() {
+            return (Found::Nothing(reading), Vec::new());
+        }
+        let size = state.size(reading.node);
+        let (found, ahead) = state.content.read(reading, size, now);
+        state.note_pages(&found);
+        (found, ahead)
+    }
+
+    /// The same for a read that has waited for a call, which came to something or not.
+    pub(super) fn read_again(&self, reading: Reading, came: bool) -> Found {
+        let now = self.0.env.now();
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) {
+            return Found::Nothing(reading);
+        }
+        let size = state.size(reading.node);
+        let found = state.content.read_again(reading, size, came, now);
+        state.note_pages(&found);
+        found
+    }
+
+    /// A call that reads ahead is sent.
+    pub(super) fn asked_ahead(&self, call: &Ahead) -> Asked {
+        let event = self.0.state.lock().events;
+        Asked::new(self, event, Vec::new(), What::Ahead(call.node, call.range.start))
+    }
+
+    /// It is answered. The reads that wait for it.
+    pub(super) fn ahead_ended(&self, call: &Ahead) -> Vec<Reading> {
+        let now = self.0.env.now();
+        self.0.state.lock().content.ended(call, now)
+    }
+
+    /// Drops content that nobody has read for a while. To be called each second.
+    pub(super) fn tidy(&self) {
+        let now = self.0.env.now();
+        let is_much_free = self.0.state.lock().content.tidy(now);
+        if is_much_free {
+            leeward_env::give_memory_back();
+        }
+    }
+
+    /// Bytes of content that are kept or under way, and bytes that were read from what was kept.
+    pub(super) fn content_figures(&self) -> (u64, u64) {
+        self.0.state.lock().content.figures()
+    }
+
     /// The front end returns references. Those that the server is to have back: leases go with the last
     /// one, so what answers under way say of these inodes is not kept.
     pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Asked) {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let mut gone = Vec::new();
         for (node, count) in all {
@@ -240,7 +302,7 @@ impl Copies {
             known.front = known.front.saturating_sub(*count);
             if known.front == 0 && *node != NodeId::ROOT {
                 gone.push((*node, known.server));
-                state.drop_copy(*node);
+                state.drop_all(*node, now);
                 state.known.remove(node);
             }
         }
@@ -250,8 +312,9 @@ impl Copies {
 
     /// References that nobody takes go back, and perhaps leases with them.
     pub(super) fn unclaimed(&self, all: &[(NodeId, u64)]) -> Asked {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
-        all.iter().for_each(|(node, _)| state.drop_copy(*node));
+        all.iter().for_each(|(node, _)| state.drop_all(*node, now));
         let changes = state.begin(all.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
         Asked::new(self, state.events, changes, What::Nothing)
     }
@@ -277,6 +340,7 @@ impl Copies {
     /// The connection is there again, to a session that goes on or to a new one. All copies are gone in
     /// that case; the inodes are told, as the front end may have kept them.
     pub(super) fn connected(&self, resumed: bool) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         state.connected = true;
         if resumed {
@@ -284,7 +348,7 @@ impl Copies {
         }
         (state.term, state.until) = (0, 0);
         state.known.values_mut().for_each(|known| known.server = 0);
-        state.clear()
+        state.clear(now)
     }
 
     /// The connection is lost. The inodes that the front end may keep attributes of are told.
@@ -308,18 +372,20 @@ impl Copies {
 
     /// The server has taken all leases. The inodes that the front end may have kept are told.
     pub(super) fn taken(&self, term: u32) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         state.term = term;
-        state.clear()
+        state.clear(now)
     }
 
     /// A recall: nothing of these inodes counts any more. Those of them that the front end may have pages
     /// of.
     pub(super) fn void(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let marks: Vec<usize> = nodes.iter().map(|node| Of::Inode(*node).mark()).collect();
         state.touch(&marks);
-        nodes.iter().for_each(|node| state.drop_copy(*node));
+        nodes.iter().for_each(|node| state.drop_all(*node, now));
         nodes.iter().copied().filter(|node| state.take_read(*node)).collect()
     }
 }
@@ -348,6 +414,7 @@ fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
             }
         }),
     }
+    all.extend(files::changed(op).map(Of::Content));
     all
 }
 
@@ -381,6 +448,20 @@ impl State {
 
     fn attr(&self, node: NodeId) -> Option<Attr> {
         self.copy(node)?.attr
+    }
+
+    /// The size of a file.
+    fn size(&self, node: NodeId) -> Option<u64> {
+        self.attr(node).filter(|attr| attr.kind == Kind::File).map(|attr| attr.size)
+    }
+
+    /// The front end has pages of what it gets.
+    fn note_pages(&mut self, found: &Found) {
+        if let Found::Bytes(reading, _) = found
+            && let Some(known) = self.known.get_mut(&reading.node)
+        {
+            known.read = true;
+        }
     }
 
     fn look_up(&mut self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Option<Result<Reply>> {
@@ -441,13 +522,15 @@ impl State {
         of.iter().map(|of| self.marks[of.mark()]).all(|mark| mark.last <= since && mark.changes == 0)
     }
 
-    fn forget(&mut self, of: &Of<'_>) {
+    fn forget(&mut self, of: &Of<'_>, now: Nanos) {
         let node = match of {
+            Of::Content(node) => return self.content.void(*node, now),
             Of::Inode(node) | Of::Attr(node) | Of::Name(node, _) => node,
         };
         let Some(copy) = self.known.get_mut(node).and_then(|known| known.copy.as_deref_mut()) else { return };
         match of {
-            Of::Inode(_) => self.drop_copy(*node),
+            Of::Inode(_) => self.drop_all(*node, now),
+            Of::Content(_) => (),
             Of::Attr(_) => {
                 copy.attr = None;
                 copy.xattrs.clear();
@@ -514,8 +597,15 @@ impl State {
         }
     }
 
+    /// Drops all that is kept of an inode.
+    fn drop_all(&mut self, node: NodeId, now: Nanos) {
+        self.drop_copy(node);
+        self.content.void(node, now);
+    }
+
     /// Drops all copies; the inodes that had some, or that the front end may have pages of.
-    fn clear(&mut self) -> Vec<NodeId> {
+    fn clear(&mut self, now: Nanos) -> Vec<NodeId> {
+        self.content.void_all(now);
         let kept = self.known.iter_mut().filter(|(_, known)| known.copy.is_some() || known.read);
         let kept = kept.map(|(node, known)| {
             known.read = false;
@@ -526,7 +616,7 @@ impl State {
         kept
     }
 
-    /// Drops all copies. The leases stay, and so does what the front end keeps.
+    /// Drops all copies but content. The leases stay, and so does what the front end keeps.
     fn drop_copies(&mut self) {
         self.events += 1;
         self.marks.iter_mut().for_each(|mark| mark.last = self.events);
@@ -558,6 +648,21 @@ impl State {
     fn keeper(&mut self, since: u64, leased: &Leased, node: NodeId, of: &[Of<'_>]) -> Option<&mut Copy> {
         let may_keep = leased.has(node) && self.is_quiet(since, of);
         if may_keep { self.copy_of(node) } else { None }
+    }
+
+    /// Keeps content that was read ahead.
+    fn learn_content(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (node, from): (NodeId, u64),
+        bytes: &mut Vec<u8>,
+        now: Nanos,
+    ) {
+        let is_kept = leased.has(node) && self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        if is_kept && self.known.contains_key(&node) {
+            self.content.came(node, from, std::mem::take(bytes), now);
+        }
     }
 
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
@@ -658,12 +763,13 @@ impl Asked {
 
     /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
     /// recall will be for.
-    pub(super) fn answered(mut self, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
+    pub(super) fn answered(mut self, result: &mut Result<Reply>, leased: &Leased) -> Option<NodeId> {
         let copies = self.copies.clone();
+        let now = copies.0.env.now();
         let state = &mut *copies.0.state.lock();
         // its own changes are over, and part of the answer
         self.changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
-        if let (true, Ok(reply)) = (self.references, result) {
+        if let (true, Ok(reply)) = (self.references, &*result) {
             for node in reply.references() {
                 let known = state.known.entry(node).or_default();
                 known.front += 1;
@@ -671,7 +777,10 @@ impl Asked {
             }
         }
         let since = self.event;
-        match (&self.what, result) {
+        match (&self.what, &mut *result) {
+            (&What::Ahead(node, from), Ok(Reply::Data(bytes))) => {
+                state.learn_content(since, leased, (node, from), bytes, now);
+            }
             (What::Attr, Ok(Reply::Attr(attr))) => state.learn_attr(since, leased, attr),
             (What::Name(dir, name) | What::Dir(dir, name), Ok(Reply::Attr(attr))) => {
                 state.learn_attr(since, leased, attr);
@@ -685,7 +794,7 @@ impl Asked {
             }
             (What::Gone(dir, name), Ok(Reply::Removed { node, .. })) => {
                 let of = Of::Attr(*node);
-                state.forget(&of);
+                state.forget(&of, now);
                 state.touch(&[of.mark()]);
                 self.unknown = false;
                 state.learn_name(since, leased, (*dir, name), None);

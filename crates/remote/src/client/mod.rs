@@ -16,10 +16,12 @@
 
 mod commands;
 mod connect;
+mod content;
 mod copies;
 mod files;
 mod groups;
 mod locks;
+mod read;
 mod slots;
 mod workers;
 
@@ -211,6 +213,11 @@ impl Client {
         self.end_locks("the mount has ended");
     }
 
+    /// Bytes of files that were read ahead and are kept or under way, and bytes that were read from them.
+    pub fn read_ahead_figures(&self) -> (u64, u64) {
+        self.0.copies.content_figures()
+    }
+
     /// Sends an operation; answered by `answer`.
     fn ask_op(&self, ctx: &Ctx, op: Op<'_>, answer: Answer) {
         let (caller, asked) = (self.caller(ctx, &op), self.0.copies.asked(ctx, &op));
@@ -329,6 +336,9 @@ impl Backend for Client {
             && set.flags.is_some_and(|flags| flags.has(REFUSE_WRITES))
         {
             return self.write_pages_first(ctx, (node, set), Box::new(answer));
+        }
+        if let Op::Read { node, offset, len } = op {
+            return self.read(ctx, (node, offset, len), Box::new(answer));
         }
         if let Some(known) = self.0.copies.answer(&ctx, &op) {
             return answer(known);

@@ -1,6 +1,9 @@
 //! A cell that is served to clients in this process, and hosts that may do what a test says.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+#[path = "../../../../bench/delay.rs"]
+#[allow(clippy::disallowed_methods)]
+pub mod delay;
 pub mod proxy;
 pub mod raw;
 
