@@ -11,11 +11,11 @@ use leeward_fs::{
 };
 use leeward_fs::{XattrMode, leases::USED_FOR};
 use leeward_remote::message::{Call, Caller, Slot, ToClient, ToServer};
-use leeward_remote::{Client, Grant};
+use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::{Backend, Gate};
 use rig::proxy::{Proxy, WHOLE};
 use rig::raw::Raw;
-use rig::{INVITATION, Rig, lookup, make, seed, user};
+use rig::{INVITATION, Rig, caching_client, lookup, make, seed, user};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -123,9 +123,17 @@ fn compare(rig: &Rig, actor: &Actor, nodes: &BTreeSet<NodeId>, what: &str) {
 /// In turn somebody changes something, and everybody looks.
 fn everybody_sees_all_changes(first: u64, steps: usize) {
     let rig = Rig::new();
+    let dirs_on_disk = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let caching = |name: &str, dir: &tempfile::TempDir| {
+        rig.table.invites.lock().expect("the invitations").push((name.into(), Grant::default()));
+        let cache = Some(CacheOptions { dir: dir.path().into(), bytes: 16 << 20 });
+        Actor::Client(
+            caching_client(&rig.env, rig.at, (seed(name), Some(INVITATION)), cache).expect("connected"),
+        )
+    };
     let actors = [
-        Actor::Client(rig.host("a", Grant::default())),
-        Actor::Client(rig.host("bb", Grant::default())),
+        caching("a", &dirs_on_disk[0]),
+        caching("bb", &dirs_on_disk[1]),
         Actor::Client(rig.host("ccc", Grant::default())),
         Actor::Here(rig.gate.clone()),
     ];
@@ -167,6 +175,12 @@ fn everybody_sees_all_changes(first: u64, steps: usize) {
         Actor::Here(_) => 0,
     });
     assert!(hits.sum::<u64>() > 100_000, "content was not kept");
+    let on_disk = actors.iter().map(|actor| match actor {
+        Actor::Client(client) => client.cache_figures().map_or(0, |figures| figures.hits),
+        Actor::Here(_) => 0,
+    });
+    let on_disk = on_disk.sum::<u64>();
+    assert!(on_disk > 10, "{on_disk} blocks were found on disk");
 }
 
 #[test]

@@ -286,7 +286,7 @@ impl Shared {
         }
     }
 
-    fn drop_pages(&self, nodes: Vec<NodeId>) {
+    pub(super) fn drop_pages(&self, nodes: Vec<NodeId>) {
         self.when_dropped(nodes, || ());
     }
 

@@ -10,7 +10,9 @@
 //! is under its lock: this module only holds the bytes. What was read once is dropped, as the kernel
 //! has its pages; what nobody reads is dropped after some seconds.
 
+use super::disk::Block;
 use super::slots::Answer;
+use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_env::{Ctx, Nanos};
 use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
@@ -48,6 +50,8 @@ const YIELDS_AFTER: Nanos = 1_000_000_000;
 const IDLE: Nanos = 5_000_000_000;
 /// Calls that take longer than four times the quickest one and this wait for each other.
 const CROWDED: Nanos = 5_000_000;
+/// Versions of blocks, of all files.
+const VERSIONS_MAX: usize = 65_536;
 /// Memory is given back to the system when this much was in use.
 const GIVE_BACK_BYTES: u64 = 4 << 20;
 
@@ -111,6 +115,8 @@ pub(super) struct Content {
     used: Nanos,
     /// Bytes that were read from pieces.
     hit_bytes: u64,
+    /// Versions of all files.
+    versions: usize,
 }
 
 #[derive(Default)]
@@ -121,6 +127,8 @@ struct File {
     streams: Vec<Stream>,
     /// What was kept was taken back lately.
     spoilt: Option<Nanos>,
+    /// Versions of blocks.
+    versions: BTreeMap<u64, u64>,
 }
 
 struct Piece {
@@ -172,7 +180,11 @@ impl File {
     }
 
     fn is_idle(&self) -> bool {
-        self.pieces.is_empty() && self.pending.is_empty() && self.streams.is_empty() && self.spoilt.is_none()
+        self.pieces.is_empty()
+            && self.pending.is_empty()
+            && self.streams.is_empty()
+            && self.spoilt.is_none()
+            && self.versions.is_empty()
     }
 
     /// The stream that a read belongs to.
@@ -382,7 +394,7 @@ impl Content {
     }
 
     /// An answer to a call that can be kept.
-    pub(super) fn came(&mut self, node: NodeId, from: u64, bytes: Vec<u8>, now: Nanos) {
+    pub(super) fn came(&mut self, node: NodeId, from: u64, bytes: Arc<Vec<u8>>, now: Nanos) {
         let Some(file) = self.files.get_mut(&node).filter(|_| !bytes.is_empty()) else { return };
         let range = from..from + bytes.len() as u64;
         let before = file.pieces.range(..range.end).next_back();
@@ -393,7 +405,7 @@ impl Content {
         self.bytes += bytes.len() as u64;
         self.most = self.most.max(self.bytes);
         self.ages.insert(self.count, (node, from));
-        let piece = Piece { bytes: Arc::new(bytes), age: self.count, came: now, served: 0 };
+        let piece = Piece { bytes, age: self.count, came: now, served: 0 };
         file.pieces.insert(from, piece);
     }
 
@@ -416,6 +428,7 @@ impl Content {
         file.pending.iter_mut().for_each(|pending| pending.void = true);
         file.streams.clear();
         file.spoilt = Some(now);
+        self.versions -= std::mem::take(&mut file.versions).len();
         let pieces: Vec<u64> = file.pieces.keys().copied().collect();
         pieces.into_iter().for_each(|from| self.drop_piece(node, from));
     }
@@ -424,6 +437,32 @@ impl Content {
     pub(super) fn void_all(&mut self, now: Nanos) {
         let all: Vec<NodeId> = self.files.keys().copied().collect();
         all.into_iter().for_each(|node| self.void(node, now));
+    }
+
+    /// Versions of blocks from this one on.
+    pub(super) fn learn_versions(&mut self, node: NodeId, first: u64, versions: &[u8]) {
+        if self.versions >= VERSIONS_MAX {
+            self.files.values_mut().for_each(|file| file.versions.clear());
+            self.versions = 0;
+        }
+        let file = self.files.entry(node).or_default();
+        let before = file.versions.len();
+        let (versions, _) = versions.as_chunks::<8>();
+        file.versions.extend((first..).zip(versions.iter().map(|bytes| u64::from_le_bytes(*bytes))));
+        self.versions += file.versions.len() - before;
+    }
+
+    /// The versions of the blocks of a range that ends at the end of a file of this size, or before it;
+    /// `Err`: the first that is not known.
+    pub(super) fn versions(&self, node: NodeId, range: &Range<u64>, size: u64) -> Result<Vec<Block>, u64> {
+        let known = self.files.get(&node).map(|file| &file.versions);
+        let last = range.end.min(size).div_ceil(VERSION_BLOCK_BYTES);
+        let block = |number: u64| {
+            let version = known.and_then(|versions| versions.get(&number)).copied().ok_or(number)?;
+            let bytes = (size - number * VERSION_BLOCK_BYTES).min(VERSION_BLOCK_BYTES) as usize;
+            Ok(Block { number, version, bytes })
+        };
+        (range.start / VERSION_BLOCK_BYTES..last).map(block).collect()
     }
 
     fn drop_piece(&mut self, node: NodeId, from: u64) {

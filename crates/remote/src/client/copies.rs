@@ -16,8 +16,11 @@
 //! One lock, held for a few instructions.
 
 use super::content::{Ahead, Content, Found, Reading};
+use super::disk::{Block, DiskContent};
 use super::files;
+use super::read::Fetch;
 use crate::message::Leased;
+use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
 use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result};
@@ -25,7 +28,7 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,6 +153,18 @@ pub(super) struct Asked {
     references: bool,
     /// It may change inodes that are behind names which are not known.
     unknown: bool,
+    /// Where content that it reads is kept, besides.
+    disk: Option<Arc<DiskContent>>,
+}
+
+/// What is known of a range of a file that may be on disk.
+pub(super) enum OnDisk {
+    /// Its blocks have these versions; and the request, as if it was sent to the server.
+    Blocks(Vec<Block>, Asked),
+    /// Of these blocks the versions are not known.
+    Unknown(Range<u64>),
+    /// It is not to be looked for.
+    Nothing,
 }
 
 /// What of an answer can be kept.
@@ -159,10 +174,12 @@ enum What {
     Name(NodeId, Box<[u8]>),
     /// It makes a directory of this name.
     Dir(NodeId, Box<[u8]>),
-    /// The front end has pages then.
-    Read(NodeId),
+    /// The front end has pages then. It reads from this offset on.
+    Read(NodeId, u64),
     /// It reads what nobody has asked for, from this offset on.
     Ahead(NodeId, u64),
+    /// Versions of content, from this block on.
+    Versions(NodeId, u64),
     /// It removes a name.
     Gone(NodeId, Box<[u8]>),
     Xattr(NodeId, usize),
@@ -269,6 +286,33 @@ impl Copies {
     pub(super) fn asked_ahead(&self, call: &Ahead) -> Asked {
         let event = self.0.state.lock().events;
         Asked::new(self, event, Vec::new(), What::Ahead(call.node, call.range.start))
+    }
+
+    /// Versions of content are asked for, from this block on.
+    pub(super) fn asked_versions(&self, node: NodeId, block: u64) -> Asked {
+        let event = self.0.state.lock().events;
+        Asked::new(self, event, Vec::new(), What::Versions(node, block))
+    }
+
+    /// What is known of a range that may be on disk.
+    pub(super) fn on_disk(&self, fetch: &Fetch) -> OnDisk {
+        let (now, node) = (self.0.env.now(), fetch.node);
+        let state = &mut *self.0.state.lock();
+        let size = state.size(node).filter(|_| state.count(now) && !node.is_view());
+        let Some(size) = size.filter(|size| fetch.range.start < *size) else { return OnDisk::Nothing };
+        match state.content.versions(node, &fetch.range, size) {
+            Err(first) => OnDisk::Unknown(first..fetch.range.end.min(size).div_ceil(VERSION_BLOCK_BYTES)),
+            Ok(blocks) if blocks.iter().any(|block| block.version == 0) => OnDisk::Nothing,
+            Ok(blocks) => {
+                let from = fetch.range.start;
+                let is_ahead = fetch.ahead.is_some();
+                if let Some(known) = state.known.get_mut(&node).filter(|_| !is_ahead) {
+                    known.read = true;
+                }
+                let what = if is_ahead { What::Ahead(node, from) } else { What::Read(node, from) };
+                OnDisk::Blocks(blocks, Asked::new(self, state.events, Vec::new(), what))
+            }
+        }
     }
 
     /// It is answered. The reads that wait for it.
@@ -390,6 +434,14 @@ impl Copies {
     }
 }
 
+/// The bytes of an answer.
+fn data_of(result: &Result<Reply>) -> &[u8] {
+    match result {
+        Ok(Reply::Data(bytes)) => bytes,
+        _ => &[],
+    }
+}
+
 /// What a change touches.
 fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
     let mut all = Vec::new();
@@ -426,7 +478,7 @@ fn what(op: &Op<'_>) -> What {
             // `..` is no name of the directory
             if name == b".." || !dir.announces(name) { What::Attr } else { What::Name(dir, name.into()) }
         }
-        Op::Read { node, .. } => What::Read(node),
+        Op::Read { node, offset, .. } => What::Read(node, offset),
         Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => What::Gone(dir, name.into()),
         Op::GetXattr { node, name } => match XATTRS_KEPT.iter().position(|kept| *kept == name) {
             Some(which) => What::Xattr(node, which),
@@ -656,13 +708,35 @@ impl State {
         since: u64,
         leased: &Leased,
         (node, from): (NodeId, u64),
-        bytes: &mut Vec<u8>,
+        bytes: Arc<Vec<u8>>,
         now: Nanos,
     ) {
         let is_kept = leased.has(node) && self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
         if is_kept && self.known.contains_key(&node) {
-            self.content.came(node, from, std::mem::take(bytes), now);
+            self.content.came(node, from, bytes, now);
         }
+    }
+
+    fn learn_versions(&mut self, since: u64, leased: &Leased, (node, first): (NodeId, u64), versions: &[u8]) {
+        let is_kept = leased.has(node) && self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        if is_kept && self.known.contains_key(&node) {
+            self.content.learn_versions(node, first, versions);
+        }
+    }
+
+    /// Whole blocks of content that was read from an offset on, if the content and their versions are
+    /// what the file has now.
+    fn blocks_of(&self, since: u64, leased: &Leased, (node, from): (NodeId, u64), len: usize) -> Vec<Block> {
+        let is_quiet = self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        let size = self.size(node).filter(|_| is_quiet && leased.has(node) && !node.is_view());
+        let Some(size) = size else { return Vec::new() };
+        let end = from + len as u64;
+        let begin = from.next_multiple_of(VERSION_BLOCK_BYTES);
+        let end = if end >= size { size } else { end - end % VERSION_BLOCK_BYTES };
+        if begin >= end || end > from + len as u64 {
+            return Vec::new();
+        }
+        self.content.versions(node, &(begin..end), size).unwrap_or_default()
     }
 
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
@@ -758,18 +832,53 @@ impl State {
 
 impl Asked {
     fn new(copies: &Copies, event: u64, changes: Vec<usize>, what: What) -> Asked {
-        Asked { copies: copies.clone(), event, changes, what, references: false, unknown: false }
+        let copies = copies.clone();
+        Asked { copies, event, changes, what, references: false, unknown: false, disk: None }
     }
 
     /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
     /// recall will be for.
     pub(super) fn answered(mut self, result: &mut Result<Reply>, leased: &Leased) -> Option<NodeId> {
-        let copies = self.copies.clone();
-        let now = copies.0.env.now();
-        let state = &mut *copies.0.state.lock();
+        let (copies, disk) = (self.copies.clone(), self.disk.take());
+        let from = match self.what {
+            What::Read(node, from) | What::Ahead(node, from) => (node, from),
+            _ => return self.learned(&mut copies.0.state.lock(), result, leased),
+        };
+        let bytes = match (&self.what, &mut *result) {
+            (What::Ahead(..), Ok(Reply::Data(bytes))) => Some(Arc::new(std::mem::take(bytes))),
+            _ => None,
+        };
+        let since = self.event;
+        let mut state = copies.0.state.lock();
+        let len = bytes.as_ref().map_or_else(|| data_of(result).len(), |bytes| bytes.len());
+        let blocks = match &disk {
+            Some(_) => state.blocks_of(since, leased, from, len),
+            None => Vec::new(),
+        };
+        if let Some(bytes) = &bytes {
+            state.learn_content(since, leased, from, bytes.clone(), copies.0.env.now());
+        }
+        let not_kept = self.learned(&mut state, result, leased);
+        drop(state);
+        let bytes = bytes.as_ref().map_or_else(|| data_of(result), |bytes| &bytes[..]);
+        for block in blocks {
+            let at = (block.number * VERSION_BLOCK_BYTES - from.1) as usize;
+            disk.iter().for_each(|disk| disk.keep(from.0, block, &bytes[at..at + block.bytes]));
+        }
+        not_kept
+    }
+
+    /// Content that it brings is kept on this disk, besides.
+    pub(super) fn kept_on(mut self, disk: Option<Arc<DiskContent>>) -> Asked {
+        self.disk = disk;
+        self
+    }
+
+    fn learned(mut self, state: &mut State, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
+        let now = self.copies.0.env.now();
         // its own changes are over, and part of the answer
         self.changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
-        if let (true, Ok(reply)) = (self.references, &*result) {
+        if let (true, Ok(reply)) = (self.references, result) {
             for node in reply.references() {
                 let known = state.known.entry(node).or_default();
                 known.front += 1;
@@ -777,9 +886,9 @@ impl Asked {
             }
         }
         let since = self.event;
-        match (&self.what, &mut *result) {
-            (&What::Ahead(node, from), Ok(Reply::Data(bytes))) => {
-                state.learn_content(since, leased, (node, from), bytes, now);
+        match (&self.what, result) {
+            (&What::Versions(node, first), Ok(Reply::Data(versions))) => {
+                state.learn_versions(since, leased, (node, first), versions);
             }
             (What::Attr, Ok(Reply::Attr(attr))) => state.learn_attr(since, leased, attr),
             (What::Name(dir, name) | What::Dir(dir, name), Ok(Reply::Attr(attr))) => {
@@ -820,7 +929,7 @@ impl Asked {
         }
         state.make_room();
         match self.what {
-            What::Read(node) if result.is_ok() => {
+            What::Read(node, _) if result.is_ok() => {
                 let is_kept = leased.has(node) && state.is_quiet(since, &[Of::Inode(node)]);
                 let keeps = state.known.get(&node).is_some_and(|known| known.kept);
                 (keeps && !is_kept).then_some(node)

@@ -18,6 +18,7 @@ mod commands;
 mod connect;
 mod content;
 mod copies;
+mod disk;
 mod files;
 mod groups;
 mod locks;
@@ -29,8 +30,11 @@ use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, ToServer, frame};
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
+pub use disk::CacheOptions;
+use disk::DiskContent;
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
+use leeward_cache::DiskCacheFigures;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
 use leeward_vfs::locks::LockService;
@@ -63,6 +67,8 @@ pub struct Options {
     pub invitation: Option<[u8; 16]>,
     /// How long requests wait for a server that does not answer, before they fail; `None`: for ever.
     pub timeout: Option<Duration>,
+    /// Where content that was read is kept on a disk of this machine, if anywhere.
+    pub cache: Option<CacheOptions>,
 }
 
 /// Why the first connection came to nothing.
@@ -96,6 +102,9 @@ struct Shared {
     changed: Condvar,
     files: Mutex<ChangedFiles>,
     copies: Copies,
+    disk: Option<Arc<DiskContent>>,
+    /// For reading from it.
+    disk_readers: Workers,
     groups: GroupsOfPrograms,
     /// The front end, to be told what to drop.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
@@ -168,6 +177,8 @@ impl Client {
             changed: Condvar::new(),
             files: Mutex::default(),
             copies: Copies::new(env),
+            disk: options.cache.as_ref().and_then(|cache| open_cache(env, cache)),
+            disk_readers: Workers::new(env, "remote-disk"),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
             workers: Workers::new(env, "remote-list"),
@@ -216,6 +227,16 @@ impl Client {
     /// Bytes of files that were read ahead and are kept or under way, and bytes that were read from them.
     pub fn read_ahead_figures(&self) -> (u64, u64) {
         self.0.copies.content_figures()
+    }
+
+    /// Figures of the cache on disk, if there is one.
+    pub fn cache_figures(&self) -> Option<DiskCacheFigures> {
+        self.0.disk.as_ref().map(|disk| disk.figures())
+    }
+
+    /// Waits until all is on disk that was read. For tests.
+    pub fn settle_cache(&self) {
+        self.0.disk.iter().for_each(|disk| disk.settle());
     }
 
     /// Sends an operation; answered by `answer`.
@@ -311,6 +332,15 @@ impl State {
             Phase::Up(_) => None,
         }
     }
+}
+
+/// The cache on disk. Without it everything works.
+fn open_cache(env: &Env, options: &CacheOptions) -> Option<Arc<DiskContent>> {
+    let failed = |e: &std::io::Error| {
+        let dir = options.dir.display();
+        tracing::warn!("no cache on disk: {dir}: {e}: all that is read comes from the server");
+    };
+    DiskContent::open(env, options).inspect_err(failed).ok().map(Arc::new)
 }
 
 /// A reply that says no more than that it is done.
