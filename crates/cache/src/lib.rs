@@ -131,8 +131,11 @@ impl<K: Key> Lifecycle<K, PartPosition<K>> for Freed {
     }
 }
 
+/// Takes what was read.
+type ToReader = SyncSender<io::Result<AlignedBuf>>;
+
 struct Queue<K> {
-    reads: VecDeque<(Vec<PartPosition<K>>, SyncSender<io::Result<AlignedBuf>>)>,
+    reads: VecDeque<(Vec<PartPosition<K>>, ToReader)>,
     writes: VecDeque<(K, AlignedBuf)>,
     /// Threads that are writing.
     writing: usize,
@@ -170,9 +173,9 @@ impl<K: Key> DiskCache<K> {
         let hasher = BuildHasherDefault::default();
         let entries = Cache::with(capacity, capacity as u64, UnitWeighter, hasher, free.clone());
         let mut used = vec![false; slots as usize];
-        for (part, place) in found {
+        for place in found {
             used[place.slot as usize] = true;
-            add(&entries, &free, part, place);
+            add(&entries, &free, place.part, place);
         }
         free.0.lock().extend((0..slots).rev().filter(|slot| !used[*slot as usize]));
         let core = Arc::new(Core {

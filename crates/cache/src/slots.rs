@@ -37,7 +37,7 @@ impl Files {
         of: &str,
         form: Form,
         slots: u32,
-    ) -> io::Result<(Files, Vec<(K, PartPosition<K>)>)> {
+    ) -> io::Result<(Files, Vec<PartPosition<K>>)> {
         let blocks = open(disk, BLOCKS, Caching::Direct)?;
         let index = open(disk, INDEX, Caching::Buffered)?;
         let bytes = u64::from(slots) * form.part_bytes as u64;
@@ -120,14 +120,14 @@ fn decode<K: Key>(entry: &[u8], part_bytes: usize) -> Option<(K, u32)> {
     (fits && crc(&entry[..24]) == u32_at(24)?).then_some((key, len))
 }
 
-fn load<K: Key>(index: &dyn DiskFile, form: Form, slots: u32) -> io::Result<Vec<(K, PartPosition<K>)>> {
+fn load<K: Key>(index: &dyn DiskFile, form: Form, slots: u32) -> io::Result<Vec<PartPosition<K>>> {
     let (mut found, mut buf, mut slot) = (Vec::new(), vec![0; LOAD_BYTES], 0u32);
     while slot < slots {
         let at = BLOCK_BYTES as u64 + u64::from(slot) * ENTRY_BYTES as u64;
         let count = index.read_at(at, &mut buf)?;
         for entry in buf[..count].chunks_exact(ENTRY_BYTES).take((slots - slot) as usize) {
             let found_here = decode::<K>(entry, form.part_bytes);
-            found.extend(found_here.map(|(part, len)| (part, PartPosition { slot, len, part })));
+            found.extend(found_here.map(|(part, len)| PartPosition { slot, len, part }));
             slot += 1;
         }
         if count < buf.len() {

@@ -314,6 +314,18 @@ impl Mounted {
         Ok(())
     }
 
+    fn log_cache(&self) {
+        if let Some(figures) = self.client.cache_figures() {
+            tracing::info!(
+                "the cache on disk: {} blocks were found in it, {} damaged; {} calls of the disk failed; {} bytes",
+                figures.hits,
+                figures.bad,
+                figures.errors,
+                figures.bytes
+            );
+        }
+    }
+
     fn end(&self) -> Result<(), Fail> {
         match self.mount.unmount() {
             Ok(how) => {
@@ -321,6 +333,7 @@ impl Mounted {
                     let at = self.mount.at().display();
                     output::note(&format!("lee: {at} was still in use: its users get errors from now on"));
                 }
+                self.log_cache();
                 self.client.close();
                 Ok(())
             }

@@ -37,7 +37,7 @@ pub(super) const BYTES_MAX: u64 = 48 << 20;
 const PENDING_BYTES_MAX: u64 = 32 << 20;
 /// Streams of a file.
 const STREAMS_MAX: usize = 8;
-/// Files with streams.
+/// Files of which anything is kept; about half of them have versions only.
 const FILES_MAX: usize = 4096;
 /// Reads that the kernel sends at a time come in any order, so far from each other.
 const SLACK_BYTES: u64 = 512 << 10;
@@ -250,16 +250,17 @@ impl Content {
         let Some(size) = size.filter(|_| !range.is_empty()) else {
             return (self.find(reading, &range, now), Vec::new());
         };
-        let mut calls = self.read_whole(node, &range, size, now);
+        if size <= SMALL_BYTES_MAX {
+            let call = self.read_whole(node, &range, size, now);
+            return (self.find(reading, &range, now), call.into_iter().collect());
+        }
         let file = self.files.entry(node).or_default();
         let stream = file.stream(&range, now);
         let (is_covered, waits_for) = file.covered(&range);
         let found = self.find(reading, &range, now);
-        if size > SMALL_BYTES_MAX {
-            // what is not there yet, or not at all, was to be asked for earlier
-            let is_late = !is_covered || waits_for.is_some();
-            calls.extend(self.read_ahead((node, stream), &range, (size, is_late), now));
-        }
+        // what is not there yet, or not at all, was to be asked for earlier
+        let is_late = !is_covered || waits_for.is_some();
+        let calls = self.read_ahead((node, stream), &range, (size, is_late), now);
         (found, calls)
     }
 
@@ -319,13 +320,11 @@ impl Content {
     }
 
     /// All of a small file, if a read does not get all of it anyway.
-    fn read_whole(&mut self, node: NodeId, range: &Range<u64>, size: u64, now: Nanos) -> Vec<Ahead> {
-        let file = self.files.entry(node).or_default();
+    fn read_whole(&mut self, node: NodeId, range: &Range<u64>, size: u64, now: Nanos) -> Option<Ahead> {
+        let is_known = |file: &File| file.spoilt.is_some() || file.covered(range).0;
         let is_all = range.start == 0 && range.end >= size;
-        if size > SMALL_BYTES_MAX || is_all || file.spoilt.is_some() || file.covered(range).0 {
-            return Vec::new();
-        }
-        self.call(node, 0..size, now).into_iter().collect()
+        let has_it = is_all || self.files.get(&node).is_some_and(is_known);
+        if has_it { None } else { self.call(node, 0..size, now) }
     }
 
     fn read_ahead(
@@ -483,6 +482,10 @@ impl Content {
         for file in self.files.values_mut() {
             file.streams.retain(|stream| !is_old(stream.used));
             file.spoilt = file.spoilt.filter(|then| !is_old(*then));
+        }
+        if self.files.len() > FILES_MAX / 2 {
+            self.files.values_mut().for_each(|file| file.versions.clear());
+            self.versions = 0;
         }
         self.files.retain(|_, file| !file.is_idle());
         let streams = self.files.values().flat_map(|file| &file.streams);

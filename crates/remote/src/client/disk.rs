@@ -145,19 +145,19 @@ impl DiskContent {
             |block: &Block| Some((key(node, block.number, block.version)?, stored_bytes(block.bytes)));
         let parts: Vec<(BlockKey, usize)> = blocks.iter().map(keyed).collect::<Option<_>>()?;
         let stored = self.cache.read(&parts)?;
-        let (mut rest, mut all) = (&stored[..], Vec::new());
+        let (mut rest, mut all, mut damaged) = (&stored[..], Vec::new(), Vec::new());
         for ((key, len), block) in parts.iter().zip(blocks) {
             let (part, after) = rest.split_at(*len);
             rest = after;
             let bytes = &part[HEAD_BYTES..HEAD_BYTES + block.bytes];
             let head = (block.bytes as u32).to_le_bytes();
             if part[..4] != head || part[4..12] != key.sum(bytes).to_le_bytes() {
-                self.cache.forget(&[(*key, *len)]);
-                return None;
+                damaged.push((*key, *len));
             }
             all.extend_from_slice(bytes);
         }
-        Some(all)
+        self.cache.forget(&damaged);
+        damaged.is_empty().then_some(all)
     }
 
     /// Keeps a block, if there is time for it.
