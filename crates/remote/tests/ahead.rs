@@ -186,7 +186,7 @@ fn content_never_goes_back_whoever_reads() {
     let clients = [&writers[0], &writers[1], &reader];
     clients.iter().for_each(|client| _ = lookup(client, ROOT, b"file").expect("found"));
     let write = |client: &Client, value: u8| {
-        if value % 5 == 0 {
+        if value.is_multiple_of(5) {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             client.call(&user(0), Op::SetAttr { node, set }).expect("cut");
         }

@@ -500,3 +500,105 @@ impl Content {
         (self.bytes + self.pending_bytes, self.hit_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const NODE: NodeId = NodeId(7);
+    const MIB: u64 = 1 << 20;
+
+    fn reading(range: Range<u64>) -> Reading {
+        Reading { ctx: Ctx::user(0, 0), node: NODE, range, answer: Box::new(drop) }
+    }
+
+    fn answer(content: &mut Content, calls: Vec<Ahead>, now: Nanos) -> usize {
+        let mut waiting = 0;
+        for call in calls {
+            let bytes = vec![1; (call.range.end - call.range.start) as usize];
+            content.came(NODE, call.range.start, Arc::new(bytes), now);
+            waiting += content.ended(&call, now).len();
+        }
+        waiting
+    }
+
+    #[test]
+    fn a_stream_is_read_ahead_by_a_window_that_grows_while_it_waits() {
+        let mut content = Content::default();
+        let size = Some(200 * MIB);
+        let (found, calls) = content.read(reading(0..128 << 10), size, 0);
+        assert!(matches!(found, Found::Nothing(_)) && calls.is_empty(), "one read is no stream");
+        let mut calls = content.read(reading(128 << 10..256 << 10), size, 0).1;
+        assert!(!calls.is_empty());
+        let (mut at, mut widest, mut waited) = (256 << 10, 0, 0);
+        while at < 64 * MIB {
+            // what was asked for comes when a read waits for it
+            let (found, more) = content.read(reading(at..at + (128 << 10)), size, 0);
+            calls.extend(more);
+            widest =
+                widest.max(calls.iter().map(|call| call.range.end).max().unwrap_or(0).saturating_sub(at));
+            if let Found::Waits = found {
+                waited += 1;
+                assert_eq!(answer(&mut content, std::mem::take(&mut calls), 0), 1);
+            }
+            at += 128 << 10;
+        }
+        assert!(widest > WINDOW_MAX / 2 && widest <= WINDOW_MAX + MIB, "{widest}");
+        assert!((3..40).contains(&waited), "it waited {waited} times");
+        assert!(content.figures().0 <= BYTES_MAX);
+    }
+
+    #[test]
+    fn a_stream_that_never_waits_keeps_a_small_window() {
+        let mut content = Content::default();
+        let (mut at, mut most) = (0, 0);
+        while at < 64 * MIB {
+            let (_, calls) = content.read(reading(at..at + (128 << 10)), Some(200 * MIB), 0);
+            answer(&mut content, calls, 0);
+            most = most.max(content.figures().0);
+            at += 128 << 10;
+        }
+        assert!(most <= 2 * MIB, "{most} bytes were kept");
+    }
+
+    #[test]
+    fn what_is_void_is_not_found_and_those_who_wait_are_told() {
+        let mut content = Content::default();
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = told.clone();
+        let answer = Box::new(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
+        let waits = Reading { answer, ..reading(0..4096) };
+        let (found, calls) = content.read(waits, Some(100_000), 0);
+        assert!(matches!(found, Found::Waits));
+        assert_eq!(calls.len(), 1, "all of a small file");
+        content.void(NODE, 0);
+        // others do not wait for it any more, and nothing is read ahead for now
+        let (found, more) = content.read(reading(4096..8192), Some(100_000), 0);
+        assert!(matches!(found, Found::Nothing(_)) && more.is_empty());
+        let waiting = content.ended(&calls[0], 0);
+        assert_eq!(waiting.len(), 1);
+        for reading in waiting {
+            match content.read_again(reading, Some(100_000), true, 0) {
+                Found::Nothing(reading) => (reading.answer)(Ok(leeward_fs::Reply::Done)),
+                _ => panic!("it is not there"),
+            }
+        }
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        assert!(!content.tidy(2 * IDLE) && content.files.is_empty() && content.figures().0 == 0);
+    }
+
+    #[test]
+    fn versions_are_of_whole_blocks_and_go_with_the_content() {
+        let mut content = Content::default();
+        let size = 2 * VERSION_BLOCK_BYTES + 5;
+        assert_eq!(content.versions(NODE, &(0..size), size), Err(0));
+        let versions: Vec<u8> = [11u64, 12, 13].iter().flat_map(|v| v.to_le_bytes()).collect();
+        content.learn_versions(NODE, 0, &versions);
+        let blocks = content.versions(NODE, &(70_000..size), size).expect("known");
+        let block = |number, version, bytes| Block { number, version, bytes };
+        assert_eq!(blocks, [block(1, 12, 65_536), block(2, 13, 5)]);
+        content.void(NODE, 0);
+        assert_eq!(content.versions(NODE, &(70_000..size), size), Err(1));
+    }
+}
