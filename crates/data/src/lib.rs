@@ -36,6 +36,7 @@ mod pack;
 mod reader;
 mod segment;
 mod table;
+mod tail;
 mod upkeep;
 
 pub use cache::CacheFigures;

@@ -18,11 +18,12 @@
 //! while it holds one.
 
 use crate::cache::{Cache, CachedUnit};
-use crate::disk_cache::{DiskCache, PART_BLOCKS, Part, Tail};
+use crate::disk_cache::{DiskCache, PART_BLOCKS, Part};
 use crate::format::{
     self, BLOCK_BYTES, Codec, Index, TRAILER_BYTES, Trailer, UNIT_BYTES, Unit, corrupt, crc,
 };
 use crate::lane::Lanes;
+use crate::tail::Tail;
 use crate::{Error, Object, Result};
 use leeward_env::{Ctx, Wait};
 use leeward_pool::AlignedBuf;

@@ -19,6 +19,10 @@ pub const XATTR_TOTAL_BYTES_MAX: usize = 1 << 20;
 pub const LINKS_MAX: u32 = 1 << 20;
 /// Largest single write that reaches the data log.
 pub const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a file that have a version of their own, for caches of other machines.
+pub const VERSION_BLOCK_BYTES: u64 = 64 << 10;
+/// Versions in one answer.
+pub const VERSION_BLOCKS_MAX: u64 = 256;
 /// Logical bytes in one segment.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// On fsync, pending data up to this many bytes goes into the metadata journal (inline data)

@@ -6,7 +6,7 @@ use crate::host_keys::HostKeys;
 use crate::machines::PORT;
 use leeward_env::Env;
 use leeward_fs::invitation::InvitationToken;
-use leeward_remote::{Client, ClientOptions, Unreachable};
+use leeward_remote::{CacheOptions, Client, ClientOptions, Unreachable};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ pub struct Enrol<'a> {
     pub variable: &'static str,
     /// How long requests wait for a server that does not answer; `None`: for ever.
     pub timeout: Option<Duration>,
+    /// Where it keeps content on a disk of its own.
+    pub cache: Option<CacheOptions>,
 }
 
 /// Host and port, with the usual port where none is named.
@@ -71,6 +73,7 @@ pub fn connect(env: &Env, args: &Enrol<'_>) -> Result<Client, Fail> {
         key,
         invitation: token.as_ref().map(|token| token.secret),
         timeout: args.timeout,
+        cache: args.cache.clone(),
     };
     let client = Client::connect(env, &keys.own(env)?, &options).map_err(|e| match e {
         Unreachable::Refused(why) => {

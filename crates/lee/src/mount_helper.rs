@@ -100,6 +100,8 @@ struct Asked {
     is_fake: bool,
     token_file: Option<PathBuf>,
     timeout: Option<String>,
+    /// Directory and size.
+    cache: Option<String>,
     options: Vec<String>,
 }
 
@@ -144,13 +146,18 @@ impl Asked {
         match option.split_once('=') {
             Some(("token-file", file)) => self.token_file = Some(file.into()),
             Some(("timeout", time)) => self.timeout = Some(time.to_owned()),
+            Some(("cache", cache)) => self.cache = Some(cache.to_owned()),
             _ if option == "remount" => {
                 return Err(usage("this cannot be remounted: unmount it, and mount it again"));
             }
             _ => match mount_options::parse(option) {
                 Ok(_) => self.options.push(option.to_owned()),
                 Err(_) if is_sloppy => (),
-                Err(why) => return Err(usage(format!("{option}: {why}, token-file=FILE, timeout=TIME"))),
+                Err(why) => {
+                    return Err(usage(format!(
+                        "{option}: {why}, token-file=FILE, timeout=TIME, cache=DIR[:SIZE]"
+                    )));
+                }
             },
         }
         Ok(())
@@ -160,6 +167,7 @@ impl Asked {
     fn command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["lee".into(), "mount".into(), "--background".into()];
         self.timeout.iter().for_each(|time| line.extend(["--timeout".into(), time.into()]));
+        self.cache.iter().for_each(|cache| line.extend(["--cache".into(), cache.into()]));
         self.options.iter().for_each(|option| line.extend(["--options".into(), option.into()]));
         line.extend(["--".into(), self.source.clone(), self.at.clone().into()]);
         line
@@ -181,7 +189,7 @@ mod tests {
     #[test]
     fn options_of_mount_are_read_as_it_gives_them() {
         let line = "node1:7433 /data -sn -v -o rw,_netdev,nofail,x-systemd.automount,noexec -t leeward \
-            -o timeout=30s,token-file=/etc/t,user=joe";
+            -o timeout=30s,token-file=/etc/t,user=joe,cache=/var/c:1G";
         let asked = read(line).expect("options");
         assert_eq!(
             (asked.source.as_os_str(), asked.at.as_path()),
@@ -189,6 +197,7 @@ mod tests {
         );
         assert_eq!(asked.options, ["rw", "noexec"]);
         assert_eq!((asked.timeout.as_deref(), asked.token_file), (Some("30s"), Some("/etc/t".into())));
+        assert_eq!(asked.cache.as_deref(), Some("/var/c:1G"));
         let asked = read("[::1] /data").expect("no options");
         let line = ["lee", "mount", "--background", "--", "[::1]", "/data"];
         assert_eq!(asked.command_line(), line.map(OsString::from));

@@ -389,6 +389,32 @@ fn a_killed_mount_comes_back_until_it_is_unmounted() {
     assert_eq!(fs::read(a.path("file")).expect("read"), b"x", "a dead mount is taken away");
 }
 
+/// Whatever a mount that is killed leaves in its cache on disk, what is read is right.
+#[test]
+fn a_cache_on_disk_takes_no_harm_from_killed_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let cache = served.place.beside("cache");
+    let a = served.machine("a", &[], &["--cache", &format!("{}:64M", cache.display())]);
+    let bytes: Vec<u8> = (0..24u32 << 20).map(|n| (n / 4096 * 7 + n % 251) as u8).collect();
+    fs::write(a.path("file"), &bytes).expect("written");
+    for round in 0..5 {
+        let pid = a.pid().expect("a process");
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(fs::read(a.path("file"))));
+            std::thread::sleep(Duration::from_millis(15 * round));
+            kill(pid);
+        });
+        until("the mount", || a.pid().is_some_and(|now| now != pid) && fs::metadata(a.path("file")).is_ok());
+        assert!(fs::read(a.path("file")).expect("read") == bytes, "round {round}");
+    }
+    let kept = fs::metadata(cache.join("leeward.blocks")).expect("a cache");
+    assert!(kept.len() > 1 << 20 && kept.mode() & 0o077 == 0);
+    assert_eq!(fs::metadata(&cache).expect("a directory").mode() & 0o777, 0o700);
+}
+
 #[test]
 fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
     if !can_mount() {

@@ -397,7 +397,8 @@ impl Target for Mounted {
             | Op::GetUpload { .. }
             | Op::ListParts { .. }
             | Op::ListUploads { .. }
-            | Op::StatUploads { .. } => Err(Error::NotSupported),
+            | Op::StatUploads { .. }
+            | Op::ContentVersions { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(node, dir, name),
             Op::Unlink { dir, name, .. } => self.remove(dir, name, 0),
             Op::RmDir { dir, name } => self.remove(dir, name, libc::AT_REMOVEDIR),

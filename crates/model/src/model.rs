@@ -89,7 +89,8 @@ impl Model {
             | Op::GetUpload { .. }
             | Op::ListParts { .. }
             | Op::ListUploads { .. }
-            | Op::StatUploads { .. } => Err(Error::NotSupported),
+            | Op::StatUploads { .. }
+            | Op::ContentVersions { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.link(ctx, node.0, dir.0, name),
             Op::Unlink { dir, name, over } => self.unlink(dir.0, name, over),
             Op::RmDir { dir, name } => self.rmdir(dir.0, name),

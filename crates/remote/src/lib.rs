@@ -21,7 +21,7 @@ pub mod message;
 mod pipe;
 mod server;
 
-pub use client::{Client, CommandLost, ForDoors, Options as ClientOptions, Unreachable, User};
+pub use client::{CacheOptions, Client, CommandLost, ForDoors, Options as ClientOptions, Unreachable, User};
 pub use keys::{Keys, PublicKey};
 pub use server::{Asker, Grant, HostFigures, Hosts, Server, SessionInfo};
 

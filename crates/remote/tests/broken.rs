@@ -221,6 +221,7 @@ fn with_a_time_limit_requests_fail_while_the_server_is_away_and_work_again_after
         key: rig::server_keys().public(),
         invitation: None,
         timeout: Some(Duration::from_millis(500)),
+        cache: None,
     };
     let client = Client::connect(&rig.env, &keys, &options).expect("connected");
     rig.server = None;

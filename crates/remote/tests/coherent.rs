@@ -6,14 +6,16 @@
 mod rig;
 
 use leeward_env::Ctx;
-use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr, SetTime, Time};
+use leeward_fs::{
+    Allocate, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr, SetTime, Time,
+};
 use leeward_fs::{XattrMode, leases::USED_FOR};
 use leeward_remote::message::{Call, Caller, Slot, ToClient, ToServer};
-use leeward_remote::{Client, Grant};
+use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::{Backend, Gate};
 use rig::proxy::{Proxy, WHOLE};
 use rig::raw::Raw;
-use rig::{INVITATION, Rig, lookup, make, seed, user};
+use rig::{INVITATION, Rig, caching_client, lookup, make, seed, user};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,8 +62,9 @@ fn change(random: &mut Random, dirs: &[NodeId], files: &[NodeId], actor: &Actor)
     let (name, to_name) = (*random.one(&NAMES), *random.one(&NAMES));
     let node = *random.one(files);
     let mode = 0o600 + random.below(0o177) as u32;
-    let byte = [mode as u8];
-    actor.call(match random.below(14) {
+    let (byte, many) = ([mode as u8], [mode as u8; 5000]);
+    let (offset, other) = (random.below(20_000) as u64, *random.one(files));
+    actor.call(match random.below(18) {
         0..3 => Op::Make { dir, name, make: Make::File, mode, umask: 0 },
         3 => Op::Make { dir, name, make: Make::Dir, mode: mode | 0o700, umask: 0 },
         4 | 5 => Op::Unlink { dir, name, over: Precondition::Any },
@@ -69,7 +72,10 @@ fn change(random: &mut Random, dirs: &[NodeId], files: &[NodeId], actor: &Actor)
         7 => Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode: RenameMode::Replace },
         8 => Op::Rename { from_dir: dir, from_name: name, to_dir, to_name, mode: RenameMode::Exchange },
         9 => Op::Link { node, dir, name },
-        10 => Op::Write { node, offset: random.below(9000) as u64, data: &[7; 100] },
+        10 | 13 => Op::Write { node, offset, data: &many },
+        14 => Op::SetAttr { node, set: SetAttr { size: Some(offset), ..SetAttr::default() } },
+        15 => Op::Allocate { node, offset, len: 3000, mode: Allocate::ZeroRange { keep_size: false } },
+        16 => Op::CopyRange { from: other, from_offset: 0, to: node, to_offset: offset, len: 6000 },
         11 => Op::SetAttr { node, set: SetAttr { mode: Some(mode), ..SetAttr::default() } },
         12 => {
             let time = Time { secs: random.below(1 << 30) as i64, nanos: 5 };
@@ -93,9 +99,14 @@ fn compare(rig: &Rig, actor: &Actor, nodes: &BTreeSet<NodeId>, what: &str) {
         let (seen, is) = ask(Op::GetAttr { node: *node });
         assert_eq!(seen, is, "{what}: attributes of {node:?}");
         let Ok(Reply::Attr(attr)) = is else { continue };
+        // parts of it, in order: then it is kept
+        for offset in (0..attr.size).step_by(3000).take(if attr.kind == Kind::File { 20 } else { 0 }) {
+            let (seen, is) = ask(Op::Read { node: *node, offset, len: 3000 });
+            assert!(seen == is, "{what}: content of {node:?} at {offset}");
+        }
         let (seen, is) = ask(Op::GetXattr { node: *node, name: ACL });
         assert_eq!(seen, is, "{what}: ACL of {node:?}");
-        if attr.nlink == 0 || attr.kind != leeward_fs::Kind::Dir {
+        if attr.nlink == 0 || attr.kind != Kind::Dir {
             continue;
         }
         for attrs in [false, true] {
@@ -112,9 +123,17 @@ fn compare(rig: &Rig, actor: &Actor, nodes: &BTreeSet<NodeId>, what: &str) {
 /// In turn somebody changes something, and everybody looks.
 fn everybody_sees_all_changes(first: u64, steps: usize) {
     let rig = Rig::new();
+    let dirs_on_disk = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let caching = |name: &str, dir: &tempfile::TempDir| {
+        rig.table.invites.lock().expect("the invitations").push((name.into(), Grant::default()));
+        let cache = Some(CacheOptions { dir: dir.path().into(), bytes: 16 << 20 });
+        Actor::Client(
+            caching_client(&rig.env, rig.at, (seed(name), Some(INVITATION)), cache).expect("connected"),
+        )
+    };
     let actors = [
-        Actor::Client(rig.host("a", Grant::default())),
-        Actor::Client(rig.host("bb", Grant::default())),
+        caching("a", &dirs_on_disk[0]),
+        caching("bb", &dirs_on_disk[1]),
         Actor::Client(rig.host("ccc", Grant::default())),
         Actor::Here(rig.gate.clone()),
     ];
@@ -126,7 +145,7 @@ fn everybody_sees_all_changes(first: u64, steps: usize) {
         let done = change(&mut random, &dirs, &files, &actors[by]);
         if let Ok(Reply::Attr(attr)) = &done {
             nodes.insert(attr.node);
-            let list = if attr.kind == leeward_fs::Kind::Dir { &mut dirs } else { &mut files };
+            let list = if attr.kind == Kind::Dir { &mut dirs } else { &mut files };
             if !list.contains(&attr.node) {
                 list.push(attr.node);
             }
@@ -151,6 +170,17 @@ fn everybody_sees_all_changes(first: u64, steps: usize) {
     let (leases, recalls, taken) = rig.cell.leases().figures();
     assert!(leases > 0 && recalls > 0, "{leases} leases, {recalls} recalls: nothing was kept");
     assert_eq!(taken, 0, "nobody was silent");
+    let hits = actors.iter().map(|actor| match actor {
+        Actor::Client(client) => client.read_ahead_figures().1,
+        Actor::Here(_) => 0,
+    });
+    assert!(hits.sum::<u64>() > 100_000, "content was not kept");
+    let on_disk = actors.iter().map(|actor| match actor {
+        Actor::Client(client) => client.cache_figures().map_or(0, |figures| figures.hits),
+        Actor::Here(_) => 0,
+    });
+    let on_disk = on_disk.sum::<u64>();
+    assert!(on_disk > 10, "{on_disk} blocks were found on disk");
 }
 
 #[test]

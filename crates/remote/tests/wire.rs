@@ -350,6 +350,7 @@ fn operations() -> Vec<(Op<'static>, &'static str)> {
         ),
         (Op::StatUploads { bucket: Some(b"b") }, "01 01000000 62"),
         (Op::Append { node: B, data: b"abc" }, "1100000000000000 03000000 616263"),
+        (Op::ContentVersions { node: B, block: 3 }, "1100000000000000 0300000000000000"),
     ]
 }
 
@@ -390,6 +391,7 @@ fn operations_have_these_numbers_and_fields() {
         "listuploads",
         "statuploads",
         "append",
+        "contentversions",
     ];
     assert_eq!(NUMBERS, Op::NAMES, "numbers never change: a new operation comes last");
     let all = operations();

@@ -91,6 +91,7 @@ impl Shard {
             Op::Read { node, offset, len } => self.read(ctx, node, offset, len),
             Op::Write { node, offset, data } => self.write(ctx, node, offset, data),
             Op::Append { node, data } => self.append(ctx, node, data),
+            Op::ContentVersions { node, block } => self.content_versions(ctx, node, block),
             Op::Fsync { node } => self.fsync(ctx, node),
             Op::SyncAll => self.sync_all(ctx),
             Op::Allocate { node, offset, len, mode } => self.allocate(ctx, node, offset, len, mode),

@@ -140,6 +140,7 @@ const TABLE: &[Case] = &[
     case(|w| Op::GetAttr { node: w.f }, ""),
     case(|w| Op::ReadLink { node: w.l }, ""),
     case(|w| Op::Read { node: w.f, offset: 0, len: 9 }, ""),
+    case(|w| Op::ContentVersions { node: w.f, block: 0 }, ""),
     case(|w| Op::List { dir: w.d, after: b"", limit: 9, attrs: true }, ""),
     case(|w| Op::GetXattr { node: w.f, name: b"user.x" }, ""),
     case(|w| Op::ListXattr { node: w.f }, ""),
@@ -215,6 +216,7 @@ const TABLE: &[Case] = &[
     case(|w| Op::ListParts { upload: w.upload, after: 0, limit: 9 }, ""),
     case(|_| Op::ListUploads { prefix: b"", after: b"", after_upload: NodeId(0), limit: 9 }, ""),
     case(|_| Op::StatUploads { bucket: None }, ""),
+    case(|w| Op::ContentVersions { node: w.f, block: 0 }, ""),
 ];
 
 const ACL_NAME: &[u8] = b"system.posix_acl_access";

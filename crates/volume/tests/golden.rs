@@ -14,8 +14,8 @@ use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::format::extents::{Extents, Source};
 use leeward_volume::format::inode::{
-    BinRecord, Body, Counters, Dentry, Inode, Pair, PoolRecord, Properties, Reserved, SegmentRecord,
-    SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
+    BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
+    SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
 };
 use leeward_volume::format::keys::{self, Dead, EpochPair};
 use leeward_volume::format::schedule::ScheduleRecord;
@@ -563,6 +563,13 @@ fn records_of_pools_are_as_they_were() {
     assert_eq!(hex(&keys::scrub_place(3)), "ffffff12000000000000000300");
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
+    assert_eq!(hex(&keys::openings()), "ffffff00000000000000000400");
+    let openings = Openings(vec![(1, 0xab), (4096, 7)]);
+    let golden = "01000000000000000100000000000000ab00000000000010000000000000000007";
+    assert_eq!(hex(&openings.encode()), golden);
+    assert_eq!(Openings::decode(&openings.encode()).ok(), Some(openings.clone()));
+    assert!(Openings::decode(&openings.encode()[..20]).is_err());
+    assert_eq!([0, 1, 4095, 4096, 9999].map(|segment| openings.of(segment)), [0xab, 0xab, 0xab, 7, 7]);
 
     let placed = Inode { pool: 7, ..file() };
     let bytes = placed.encode();

@@ -179,7 +179,8 @@ impl Fs for MemFs {
             | Op::GetUpload { .. }
             | Op::ListParts { .. }
             | Op::ListUploads { .. }
-            | Op::StatUploads { .. } => Err(Error::NotSupported),
+            | Op::StatUploads { .. }
+            | Op::ContentVersions { .. } => Err(Error::NotSupported),
             Op::Link { node, dir, name } => self.mutate(|t, now| t.link(ctx, node, dir, name, now)),
             Op::Unlink { dir, name, .. } => self.mutate(|t, now| t.unlink(dir, name, now)),
             Op::RmDir { dir, name } => self.mutate(|t, now| t.rmdir(dir, name, now)),

@@ -12,11 +12,11 @@ use crate::keeper::Kept;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
-use crate::{locate, logging, mounts, notify, when};
+use crate::{locate, logging, mounts, notify, size, when};
 use clap::Parser;
 use leeward_env::Env;
 use leeward_fuse::{Mount, Unmounted};
-use leeward_remote::Client;
+use leeward_remote::{CacheOptions, Client};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -58,6 +58,14 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = when::parse_duration)]
     timeout: Option<Duration>,
 
+    /// Keep content that programs read on a disk of this machine, over restarts of the mount
+    ///
+    /// DIR is a directory for this mount alone, on a disk that only root reads: content is not
+    /// encrypted there. SIZE is how much it may use, such as 50G [default: 10G]. What is there is
+    /// used only when the server says that it is what the file has now.
+    #[arg(long, value_name = "DIR[:SIZE]", value_parser = cache)]
+    cache: Option<CacheOptions>,
+
     /// Mount options, as for lee up, with commas between them
     #[arg(short = 'o', long = "options", value_name = "OPTIONS", value_delimiter = ',', value_parser = mount_options::parse)]
     options: Vec<MountWord>,
@@ -83,6 +91,10 @@ impl Args {
         if let Some(time) = self.timeout {
             add("--timeout", format!("{}ms", time.as_millis()));
         }
+        if let Some(CacheOptions { dir, bytes }) = &self.cache {
+            let dir = std::path::absolute(dir).map_err(|e| unresolved(dir, &e))?;
+            add("--cache", format!("{}:{bytes}", dir.display()));
+        }
         self.options.iter().for_each(|word| add("--options", word.to_string()));
         line.push("--background".into());
         Ok(line)
@@ -95,11 +107,26 @@ impl Args {
 
 /// The mode of the control socket of a mount. Who asks is asked there.
 const FOR_ALL: u32 = 0o666;
+/// Size of a cache that is given without.
+const CACHE_BYTES: u64 = 10 << 30;
 /// The variable by which a process in the background gets the token.
 const TOKEN: &str = "LEE_MOUNT_TOKEN";
 
 fn unresolved(at: &Path, e: &io::Error) -> Fail {
     Fail::new(format!("{}: {}: name an empty directory", at.display(), text(e)))
+}
+
+/// A directory, and a size.
+fn cache(text: &str) -> Result<CacheOptions, String> {
+    let with_size = text.rsplit_once(':').filter(|(_, size)| !size.contains('/'));
+    let (dir, bytes) = match with_size {
+        Some((dir, size)) => (dir, size::parse_space(size)?),
+        None => (text, CACHE_BYTES),
+    };
+    if dir.is_empty() || dir.contains(',') {
+        return Err("name a directory, and a size if it is not 10G: /var/cache/leeward:50G".into());
+    }
+    Ok(CacheOptions { dir: dir.into(), bytes })
 }
 
 /// Runs it.
@@ -260,6 +287,18 @@ impl Mounted {
         Ok(())
     }
 
+    fn log_cache(&self) {
+        if let Some(figures) = self.client.cache_figures() {
+            tracing::info!(
+                "the cache on disk: {} blocks were found in it, {} damaged; {} calls of the disk failed; {} bytes",
+                figures.hits,
+                figures.bad,
+                figures.errors,
+                figures.bytes
+            );
+        }
+    }
+
     fn end(&self) -> Result<(), Fail> {
         match self.mount.unmount() {
             Ok(how) => {
@@ -267,6 +306,7 @@ impl Mounted {
                     let at = self.mount.at().display();
                     output::note(&format!("lee: {at} was still in use: its users get errors from now on"));
                 }
+                self.log_cache();
                 self.client.close();
                 Ok(())
             }
@@ -301,7 +341,8 @@ fn listen(
 
 fn connect(env: &Env, args: &Args) -> Result<Client, Fail> {
     let token = args.token.as_deref();
-    enrol::connect(env, &Enrol { server: &args.server, token, variable: TOKEN, timeout: args.timeout })
+    let (server, cache) = (&args.server, args.cache.clone());
+    enrol::connect(env, &Enrol { server, token, variable: TOKEN, timeout: args.timeout, cache })
 }
 
 fn announce(format: Format, server: &str, started: &Started, host: &str) -> Result<(), Fail> {
@@ -311,4 +352,28 @@ fn announce(format: Format, server: &str, started: &Started, host: &str) -> Resu
         let at = mount.as_deref().unwrap_or(Path::new("")).display();
         format!("mounted {server} at {at}, as the host {host}\numount {at}, or lee down {at}, ends it")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_is_a_directory_with_a_size_or_without() {
+        for (text, dir, bytes) in [
+            ("/c", "/c", 10 << 30),
+            ("/c:1G", "/c", 1 << 30),
+            ("/a:b/c", "/a:b/c", 10 << 30),
+            ("c:5", "c", 5),
+        ] {
+            assert_eq!(cache(text), Ok(CacheOptions { dir: dir.into(), bytes }), "{text}");
+        }
+        for wrong in ["", ":1G", "/c:none", "/c:x", "/a,b"] {
+            assert!(cache(wrong).is_err(), "{wrong}");
+        }
+        let line = ["lee", "mount", "s", "/mnt", "--cache", "/c:1G", "--background"];
+        let Command::Mount(args) = Cli::parse_from(line).command else { panic!("a mount") };
+        let line = args.command_line().expect("a line");
+        assert!(line.windows(2).any(|pair| pair == ["--cache", "/c:1073741824"]), "{line:?}");
+    }
 }

@@ -196,6 +196,7 @@ impl Shared {
             }
             if now >= ping_at {
                 ping_at = now + PING_STEP;
+                self.copies.tidy();
                 link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
             let left = ping_at.saturating_sub(self.env.now()).max(1);
@@ -326,7 +327,7 @@ impl Shared {
         }
     }
 
-    fn drop_pages(&self, nodes: Vec<NodeId>) {
+    pub(super) fn drop_pages(&self, nodes: Vec<NodeId>) {
         self.when_dropped(nodes, || ());
     }
 

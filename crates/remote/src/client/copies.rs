@@ -15,7 +15,12 @@
 //!
 //! One lock, held for a few instructions.
 
+use super::content::{Ahead, Content, Found, Reading};
+use super::disk::{Block, DiskContent};
+use super::files;
+use super::read::Fetch;
 use crate::message::Leased;
+use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
 use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result};
@@ -23,7 +28,7 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +59,7 @@ struct State {
     ages: VecDeque<NodeId>,
     copies: usize,
     names: usize,
+    content: Content,
     /// Until when copies count.
     until: Nanos,
     connected: bool,
@@ -113,6 +119,8 @@ enum Of<'a> {
     Inode(NodeId),
     /// Its attributes.
     Attr(NodeId),
+    /// What is in the file.
+    Content(NodeId),
     Name(NodeId, &'a [u8]),
 }
 
@@ -145,6 +153,18 @@ pub(super) struct Asked {
     references: bool,
     /// It may change inodes that are behind names which are not known.
     unknown: bool,
+    /// Where content that it reads is kept, besides.
+    disk: Option<Arc<DiskContent>>,
+}
+
+/// What is known of a range of a file that may be on disk.
+pub(super) enum OnDisk {
+    /// Its blocks have these versions; and the request, as if it was sent to the server.
+    Blocks(Vec<Block>, Asked),
+    /// Of these blocks the versions are not known.
+    Unknown(Range<u64>),
+    /// It is not to be looked for.
+    Nothing,
 }
 
 /// What of an answer can be kept.
@@ -154,8 +174,12 @@ enum What {
     Name(NodeId, Box<[u8]>),
     /// It makes a directory of this name.
     Dir(NodeId, Box<[u8]>),
-    /// The front end has pages then.
-    Read(NodeId),
+    /// The front end has pages then. It reads from this offset on.
+    Read(NodeId, u64),
+    /// It reads what nobody has asked for, from this offset on.
+    Ahead(NodeId, u64),
+    /// Versions of content, from this block on.
+    Versions(NodeId, u64),
     /// It removes a name.
     Gone(NodeId, Box<[u8]>),
     Xattr(NodeId, usize),
@@ -174,6 +198,7 @@ impl Copies {
             ages: VecDeque::new(),
             copies: 0,
             names: 0,
+            content: Content::default(),
             until: 0,
             connected: false,
             term: 0,
@@ -208,13 +233,14 @@ impl Copies {
 
     /// A request is sent. Of what it changes there is no copy from now on.
     pub(super) fn asked(&self, ctx: &Ctx, op: &Op<'_>) -> Asked {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let (mut changes, mut unknown) = (Vec::new(), false);
         if op.changes() {
             let behind = state.behind_names(op);
             unknown = behind.is_none();
             for change in touched(op).into_iter().chain(behind.unwrap_or_default()) {
-                state.forget(&change);
+                state.forget(&change, now);
                 changes.push(change.mark());
             }
             changes = state.begin(changes);
@@ -230,9 +256,89 @@ impl Copies {
         asked
     }
 
+    /// A read, and the calls that read ahead and are to be sent after it.
+    pub(super) fn read(&self, reading: Reading) -> (Found, Vec<Ahead>) {
+        let now = self.0.env.now();
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) || reading.node.is_view() {
+            return (Found::Nothing(reading), Vec::new());
+        }
+        let size = state.size(reading.node);
+        let (found, ahead) = state.content.read(reading, size, now);
+        state.note_pages(&found);
+        (found, ahead)
+    }
+
+    /// The same for a read that has waited for a call, which came to something or not.
+    pub(super) fn read_again(&self, reading: Reading, came: bool) -> Found {
+        let now = self.0.env.now();
+        let state = &mut *self.0.state.lock();
+        if !state.count(now) {
+            return Found::Nothing(reading);
+        }
+        let size = state.size(reading.node);
+        let found = state.content.read_again(reading, size, came, now);
+        state.note_pages(&found);
+        found
+    }
+
+    /// A call that reads ahead is sent.
+    pub(super) fn asked_ahead(&self, call: &Ahead) -> Asked {
+        let event = self.0.state.lock().events;
+        Asked::new(self, event, Vec::new(), What::Ahead(call.node, call.range.start))
+    }
+
+    /// Versions of content are asked for, from this block on.
+    pub(super) fn asked_versions(&self, node: NodeId, block: u64) -> Asked {
+        let event = self.0.state.lock().events;
+        Asked::new(self, event, Vec::new(), What::Versions(node, block))
+    }
+
+    /// What is known of a range that may be on disk.
+    pub(super) fn on_disk(&self, fetch: &Fetch) -> OnDisk {
+        let (now, node) = (self.0.env.now(), fetch.node);
+        let state = &mut *self.0.state.lock();
+        let size = state.size(node).filter(|_| state.count(now) && !node.is_view());
+        let Some(size) = size.filter(|size| fetch.range.start < *size) else { return OnDisk::Nothing };
+        match state.content.versions(node, &fetch.range, size) {
+            Err(first) => OnDisk::Unknown(first..fetch.range.end.min(size).div_ceil(VERSION_BLOCK_BYTES)),
+            Ok(blocks) if blocks.iter().any(|block| block.version == 0) => OnDisk::Nothing,
+            Ok(blocks) => {
+                let from = fetch.range.start;
+                let is_ahead = fetch.ahead.is_some();
+                if let Some(known) = state.known.get_mut(&node).filter(|_| !is_ahead) {
+                    known.read = true;
+                }
+                let what = if is_ahead { What::Ahead(node, from) } else { What::Read(node, from) };
+                OnDisk::Blocks(blocks, Asked::new(self, state.events, Vec::new(), what))
+            }
+        }
+    }
+
+    /// It is answered. The reads that wait for it.
+    pub(super) fn ahead_ended(&self, call: &Ahead) -> Vec<Reading> {
+        let now = self.0.env.now();
+        self.0.state.lock().content.ended(call, now)
+    }
+
+    /// Drops content that nobody has read for a while. To be called each second.
+    pub(super) fn tidy(&self) {
+        let now = self.0.env.now();
+        let is_much_free = self.0.state.lock().content.tidy(now);
+        if is_much_free {
+            leeward_env::give_memory_back();
+        }
+    }
+
+    /// Bytes of content that are kept or under way, and bytes that were read from what was kept.
+    pub(super) fn content_figures(&self) -> (u64, u64) {
+        self.0.state.lock().content.figures()
+    }
+
     /// The front end returns references. Those that the server is to have back: leases go with the last
     /// one, so what answers under way say of these inodes is not kept.
     pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Asked) {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let mut gone = Vec::new();
         for (node, count) in all {
@@ -240,7 +346,7 @@ impl Copies {
             known.front = known.front.saturating_sub(*count);
             if known.front == 0 && *node != NodeId::ROOT {
                 gone.push((*node, known.server));
-                state.drop_copy(*node);
+                state.drop_all(*node, now);
                 state.known.remove(node);
             }
         }
@@ -250,8 +356,9 @@ impl Copies {
 
     /// References that nobody takes go back, and perhaps leases with them.
     pub(super) fn unclaimed(&self, all: &[(NodeId, u64)]) -> Asked {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
-        all.iter().for_each(|(node, _)| state.drop_copy(*node));
+        all.iter().for_each(|(node, _)| state.drop_all(*node, now));
         let changes = state.begin(all.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
         Asked::new(self, state.events, changes, What::Nothing)
     }
@@ -277,6 +384,7 @@ impl Copies {
     /// The connection is there again, to a session that goes on or to a new one. All copies are gone in
     /// that case; the inodes are told, as the front end may have kept them.
     pub(super) fn connected(&self, resumed: bool) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         state.connected = true;
         if resumed {
@@ -284,7 +392,7 @@ impl Copies {
         }
         (state.term, state.until) = (0, 0);
         state.known.values_mut().for_each(|known| known.server = 0);
-        state.clear()
+        state.clear(now)
     }
 
     /// The inodes that the front end has references to. The server is told of them, and counts one to each.
@@ -320,19 +428,29 @@ impl Copies {
 
     /// The server has taken all leases. The inodes that the front end may have kept are told.
     pub(super) fn taken(&self, term: u32) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         state.term = term;
-        state.clear()
+        state.clear(now)
     }
 
     /// A recall: nothing of these inodes counts any more. Those of them that the front end may have pages
     /// of.
     pub(super) fn void(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         let marks: Vec<usize> = nodes.iter().map(|node| Of::Inode(*node).mark()).collect();
         state.touch(&marks);
-        nodes.iter().for_each(|node| state.drop_copy(*node));
+        nodes.iter().for_each(|node| state.drop_all(*node, now));
         nodes.iter().copied().filter(|node| state.take_read(*node)).collect()
+    }
+}
+
+/// The bytes of an answer.
+fn data_of(result: &Result<Reply>) -> &[u8] {
+    match result {
+        Ok(Reply::Data(bytes)) => bytes,
+        _ => &[],
     }
 }
 
@@ -360,6 +478,7 @@ fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
             }
         }),
     }
+    all.extend(files::changed(op).map(Of::Content));
     all
 }
 
@@ -371,7 +490,7 @@ fn what(op: &Op<'_>) -> What {
             // `..` is no name of the directory
             if name == b".." || !dir.announces(name) { What::Attr } else { What::Name(dir, name.into()) }
         }
-        Op::Read { node, .. } => What::Read(node),
+        Op::Read { node, offset, .. } => What::Read(node, offset),
         Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => What::Gone(dir, name.into()),
         Op::GetXattr { node, name } => match XATTRS_KEPT.iter().position(|kept| *kept == name) {
             Some(which) => What::Xattr(node, which),
@@ -393,6 +512,20 @@ impl State {
 
     fn attr(&self, node: NodeId) -> Option<Attr> {
         self.copy(node)?.attr
+    }
+
+    /// The size of a file.
+    fn size(&self, node: NodeId) -> Option<u64> {
+        self.attr(node).filter(|attr| attr.kind == Kind::File).map(|attr| attr.size)
+    }
+
+    /// The front end has pages of what it gets.
+    fn note_pages(&mut self, found: &Found) {
+        if let Found::Bytes(reading, _) = found
+            && let Some(known) = self.known.get_mut(&reading.node)
+        {
+            known.read = true;
+        }
     }
 
     fn look_up(&mut self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Option<Result<Reply>> {
@@ -453,13 +586,15 @@ impl State {
         of.iter().map(|of| self.marks[of.mark()]).all(|mark| mark.last <= since && mark.changes == 0)
     }
 
-    fn forget(&mut self, of: &Of<'_>) {
+    fn forget(&mut self, of: &Of<'_>, now: Nanos) {
         let node = match of {
+            Of::Content(node) => return self.content.void(*node, now),
             Of::Inode(node) | Of::Attr(node) | Of::Name(node, _) => node,
         };
         let Some(copy) = self.known.get_mut(node).and_then(|known| known.copy.as_deref_mut()) else { return };
         match of {
-            Of::Inode(_) => self.drop_copy(*node),
+            Of::Inode(_) => self.drop_all(*node, now),
+            Of::Content(_) => (),
             Of::Attr(_) => {
                 copy.attr = None;
                 copy.xattrs.clear();
@@ -526,8 +661,15 @@ impl State {
         }
     }
 
+    /// Drops all that is kept of an inode.
+    fn drop_all(&mut self, node: NodeId, now: Nanos) {
+        self.drop_copy(node);
+        self.content.void(node, now);
+    }
+
     /// Drops all copies; the inodes that had some, or that the front end may have pages of.
-    fn clear(&mut self) -> Vec<NodeId> {
+    fn clear(&mut self, now: Nanos) -> Vec<NodeId> {
+        self.content.void_all(now);
         let kept = self.known.iter_mut().filter(|(_, known)| known.copy.is_some() || known.read);
         let kept = kept.map(|(node, known)| {
             known.read = false;
@@ -538,7 +680,7 @@ impl State {
         kept
     }
 
-    /// Drops all copies. The leases stay, and so does what the front end keeps.
+    /// Drops all copies but content. The leases stay, and so does what the front end keeps.
     fn drop_copies(&mut self) {
         self.events += 1;
         self.marks.iter_mut().for_each(|mark| mark.last = self.events);
@@ -570,6 +712,43 @@ impl State {
     fn keeper(&mut self, since: u64, leased: &Leased, node: NodeId, of: &[Of<'_>]) -> Option<&mut Copy> {
         let may_keep = leased.has(node) && self.is_quiet(since, of);
         if may_keep { self.copy_of(node) } else { None }
+    }
+
+    /// Keeps content that was read ahead.
+    fn learn_content(
+        &mut self,
+        since: u64,
+        leased: &Leased,
+        (node, from): (NodeId, u64),
+        bytes: Arc<Vec<u8>>,
+        now: Nanos,
+    ) {
+        let is_kept = leased.has(node) && self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        if is_kept && self.known.contains_key(&node) {
+            self.content.came(node, from, bytes, now);
+        }
+    }
+
+    fn learn_versions(&mut self, since: u64, leased: &Leased, (node, first): (NodeId, u64), versions: &[u8]) {
+        let is_kept = leased.has(node) && self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        if is_kept && self.known.contains_key(&node) {
+            self.content.learn_versions(node, first, versions);
+        }
+    }
+
+    /// Whole blocks of content that was read from an offset on, if the content and their versions are
+    /// what the file has now.
+    fn blocks_of(&self, since: u64, leased: &Leased, (node, from): (NodeId, u64), len: usize) -> Vec<Block> {
+        let is_quiet = self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
+        let size = self.size(node).filter(|_| is_quiet && leased.has(node) && !node.is_view());
+        let Some(size) = size else { return Vec::new() };
+        let end = from + len as u64;
+        let begin = from.next_multiple_of(VERSION_BLOCK_BYTES);
+        let end = if end >= size { size } else { end - end % VERSION_BLOCK_BYTES };
+        if begin >= end || end > from + len as u64 {
+            return Vec::new();
+        }
+        self.content.versions(node, &(begin..end), size).unwrap_or_default()
     }
 
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
@@ -665,14 +844,50 @@ impl State {
 
 impl Asked {
     fn new(copies: &Copies, event: u64, changes: Vec<usize>, what: What) -> Asked {
-        Asked { copies: copies.clone(), event, changes, what, references: false, unknown: false }
+        let copies = copies.clone();
+        Asked { copies, event, changes, what, references: false, unknown: false, disk: None }
     }
 
     /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
     /// recall will be for.
-    pub(super) fn answered(mut self, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
-        let copies = self.copies.clone();
-        let state = &mut *copies.0.state.lock();
+    pub(super) fn answered(mut self, result: &mut Result<Reply>, leased: &Leased) -> Option<NodeId> {
+        let (copies, disk) = (self.copies.clone(), self.disk.take());
+        let from = match self.what {
+            What::Read(node, from) | What::Ahead(node, from) => (node, from),
+            _ => return self.learned(&mut copies.0.state.lock(), result, leased),
+        };
+        let bytes = match (&self.what, &mut *result) {
+            (What::Ahead(..), Ok(Reply::Data(bytes))) => Some(Arc::new(std::mem::take(bytes))),
+            _ => None,
+        };
+        let since = self.event;
+        let mut state = copies.0.state.lock();
+        let len = bytes.as_ref().map_or_else(|| data_of(result).len(), |bytes| bytes.len());
+        let blocks = match &disk {
+            Some(_) => state.blocks_of(since, leased, from, len),
+            None => Vec::new(),
+        };
+        if let Some(bytes) = &bytes {
+            state.learn_content(since, leased, from, bytes.clone(), copies.0.env.now());
+        }
+        let not_kept = self.learned(&mut state, result, leased);
+        drop(state);
+        let bytes = bytes.as_ref().map_or_else(|| data_of(result), |bytes| &bytes[..]);
+        for block in blocks {
+            let at = (block.number * VERSION_BLOCK_BYTES - from.1) as usize;
+            disk.iter().for_each(|disk| disk.keep(from.0, block, &bytes[at..at + block.bytes]));
+        }
+        not_kept
+    }
+
+    /// Content that it brings is kept on this disk, besides.
+    pub(super) fn kept_on(mut self, disk: Option<Arc<DiskContent>>) -> Asked {
+        self.disk = disk;
+        self
+    }
+
+    fn learned(mut self, state: &mut State, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
+        let now = self.copies.0.env.now();
         // its own changes are over, and part of the answer
         self.changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
         if let (true, Ok(reply)) = (self.references, result) {
@@ -684,6 +899,9 @@ impl Asked {
         }
         let since = self.event;
         match (&self.what, result) {
+            (&What::Versions(node, first), Ok(Reply::Data(versions))) => {
+                state.learn_versions(since, leased, (node, first), versions);
+            }
             (What::Attr, Ok(Reply::Attr(attr))) => state.learn_attr(since, leased, attr),
             (What::Name(dir, name) | What::Dir(dir, name), Ok(Reply::Attr(attr))) => {
                 state.learn_attr(since, leased, attr);
@@ -697,7 +915,7 @@ impl Asked {
             }
             (What::Gone(dir, name), Ok(Reply::Removed { node, .. })) => {
                 let of = Of::Attr(*node);
-                state.forget(&of);
+                state.forget(&of, now);
                 state.touch(&[of.mark()]);
                 self.unknown = false;
                 state.learn_name(since, leased, (*dir, name), None);
@@ -723,7 +941,7 @@ impl Asked {
         }
         state.make_room();
         match self.what {
-            What::Read(node) if result.is_ok() => {
+            What::Read(node, _) if result.is_ok() => {
                 let is_kept = leased.has(node) && state.is_quiet(since, &[Of::Inode(node)]);
                 let keeps = state.known.get(&node).is_some_and(|known| known.kept);
                 (keeps && !is_kept).then_some(node)

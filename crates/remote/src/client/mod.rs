@@ -16,11 +16,14 @@
 
 mod commands;
 mod connect;
+mod content;
 mod copies;
+mod disk;
 mod doors;
 mod files;
 mod groups;
 mod locks;
+mod read;
 mod slots;
 mod told;
 mod workers;
@@ -29,9 +32,12 @@ use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
+pub use disk::CacheOptions;
+use disk::DiskContent;
 pub use doors::ForDoors;
 use files::ChangedFiles;
 use groups::GroupsOfPrograms;
+use leeward_cache::DiskCacheFigures;
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_fs::{Error, InodeFlags, NodeId, Op, Reply, Result, SetAttr, Watcher};
 use leeward_vfs::locks::LockService;
@@ -67,6 +73,8 @@ pub struct Options {
     pub invitation: Option<[u8; 16]>,
     /// How long requests wait for a server that does not answer, before they fail; `None`: for ever.
     pub timeout: Option<Duration>,
+    /// Where content that was read is kept on a disk of this machine, if anywhere.
+    pub cache: Option<CacheOptions>,
 }
 
 /// Why the first connection came to nothing.
@@ -100,6 +108,9 @@ struct Shared {
     changed: Condvar,
     files: Mutex<ChangedFiles>,
     copies: Copies,
+    disk: Option<Arc<DiskContent>>,
+    /// For reading from it.
+    disk_readers: Workers,
     groups: GroupsOfPrograms,
     /// The front end, to be told what to drop.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
@@ -180,6 +191,8 @@ impl Client {
             changed: Condvar::new(),
             files: Mutex::default(),
             copies: Copies::new(env),
+            disk: options.cache.as_ref().and_then(|cache| open_cache(env, cache)),
+            disk_readers: Workers::new(env, "remote-disk", THREADS),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
             workers: Workers::new(env, "remote-list", THREADS),
@@ -223,6 +236,21 @@ impl Client {
         }
         left.into_iter().for_each(|call| call.fail(Error::Io("the mount has ended".into())));
         self.end_locks("the mount has ended");
+    }
+
+    /// Bytes of files that were read ahead and are kept or under way, and bytes that were read from them.
+    pub fn read_ahead_figures(&self) -> (u64, u64) {
+        self.0.copies.content_figures()
+    }
+
+    /// Figures of the cache on disk, if there is one.
+    pub fn cache_figures(&self) -> Option<DiskCacheFigures> {
+        self.0.disk.as_ref().map(|disk| disk.figures())
+    }
+
+    /// Waits until all is on disk that was read. For tests.
+    pub fn settle_cache(&self) {
+        self.0.disk.iter().for_each(|disk| disk.settle());
     }
 
     /// Sends an operation; answered by `answer`.
@@ -320,6 +348,15 @@ impl State {
     }
 }
 
+/// The cache on disk. Without it everything works.
+fn open_cache(env: &Env, options: &CacheOptions) -> Option<Arc<DiskContent>> {
+    let failed = |e: &std::io::Error| {
+        let dir = options.dir.display();
+        tracing::warn!("no cache on disk: {dir}: {e}: all that is read comes from the server");
+    };
+    DiskContent::open(env, options).inspect_err(failed).ok().map(Arc::new)
+}
+
 /// A reply that says no more than that it is done.
 fn done(reply: Reply) -> Result<()> {
     match reply {
@@ -343,6 +380,9 @@ impl Backend for Client {
             && set.flags.is_some_and(|flags| flags.has(REFUSE_WRITES))
         {
             return self.write_pages_first(ctx, (node, set), Box::new(answer));
+        }
+        if let Op::Read { node, offset, len } = op {
+            return self.read(ctx, (node, offset, len), Box::new(answer));
         }
         if let Some(known) = self.0.copies.answer(&ctx, &op) {
             return answer(known);

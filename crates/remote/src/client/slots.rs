@@ -144,9 +144,9 @@ impl Outstanding {
     }
 
     /// Answers. An inode of which the front end must not keep what it gets.
-    pub(super) fn answer(self, result: Result<Reply>, leased: &Leased) -> Option<NodeId> {
+    pub(super) fn answer(self, mut result: Result<Reply>, leased: &Leased) -> Option<NodeId> {
         let answer = self.answer?;
-        let not_kept = self.keeps.and_then(|keeps| keeps.answered(&result, leased));
+        let not_kept = self.keeps.and_then(|keeps| keeps.answered(&mut result, leased));
         answer(result);
         not_kept
     }

@@ -111,7 +111,9 @@ impl Checks<'_> {
             Op::Rename { from_dir, from_name, to_dir, to_name, mode } => {
                 self.rename((from_dir, from_name), (to_dir, to_name), mode)?;
             }
-            Op::Read { node, .. } | Op::SeekTo { node, .. } => self.read(node)?,
+            Op::Read { node, .. } | Op::SeekTo { node, .. } | Op::ContentVersions { node, .. } => {
+                self.read(node)?;
+            }
             Op::Write { node, .. } | Op::Append { node, .. } | Op::Allocate { node, .. } => {
                 self.write(node)?
             }

@@ -177,6 +177,7 @@ fn tells_of(op: &Op<'_>) -> Option<NodeId> {
             | Op::RmDir { .. }
             | Op::GetXattr { .. }
             | Op::Read { .. }
+            | Op::ContentVersions { .. }
             | Op::List { .. }
     );
     op.node().filter(|_| tells)

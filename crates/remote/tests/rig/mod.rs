@@ -1,13 +1,18 @@
 //! A cell that is served to clients in this process, and hosts that may do what a test says.
 #![allow(dead_code, unreachable_pub)] // each test uses a part
 
+#[path = "../../../../bench/delay.rs"]
+#[allow(clippy::disallowed_methods)]
+pub mod delay;
 pub mod proxy;
 pub mod raw;
 
 use leeward_env::{Ctx, Env};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
-use leeward_remote::{Asker, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable};
+use leeward_remote::{
+    Asker, CacheOptions, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable,
+};
 use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
@@ -109,6 +114,23 @@ impl Rig {
         self.start_again();
     }
 
+    /// The same in order, with something done to the directory of the cell in between.
+    pub fn restart_after(&mut self, work: impl FnOnce(&std::path::Path)) {
+        let server = self.server.take().expect("a server");
+        server.stop();
+        self.cell.close().expect("closed");
+        server.hang_up(true);
+        drop(server);
+        // held by all who have the cell
+        let nothing = tempfile::tempdir().expect("a directory");
+        Cell::create(&self.env, nothing.path(), &Config::default()).expect("made");
+        (self.cell, self.gate) = open(&self.env, &nothing);
+        work(self.dir.path());
+        self.cell.close().expect("closed");
+        (self.cell, self.gate) = open(&self.env, &self.dir);
+        self.start_again();
+    }
+
     /// Starts a server where the one before has ended.
     pub fn start_again(&mut self) {
         let listener = TcpListener::bind(self.at).expect("the port again");
@@ -164,9 +186,19 @@ pub fn client(
     seed: [u8; 32],
     invitation: Option<[u8; 16]>,
 ) -> std::result::Result<Client, Unreachable> {
+    caching_client(env, at, (seed, invitation), None)
+}
+
+/// The same, with a cache on disk.
+pub fn caching_client(
+    env: &Env,
+    at: SocketAddr,
+    (seed, invitation): ([u8; 32], Option<[u8; 16]>),
+    cache: Option<CacheOptions>,
+) -> std::result::Result<Client, Unreachable> {
     let keys = Keys::from_seed(&seed).expect("keys");
     let key = server_keys().public();
-    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None };
+    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None, cache };
     Client::connect(env, &keys, &options)
 }
 

@@ -14,7 +14,8 @@ use crate::clock::STORE_SECS;
 use crate::format::buckets::{BucketRecord, Buckets};
 use crate::format::each;
 use crate::format::inode::{
-    Body, Counters, Inode, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats, VolumeRecord,
+    Body, Counters, Inode, Openings, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
+    VolumeRecord,
 };
 use crate::format::keys::{self, Table};
 use crate::format::schedule::ScheduleRecord;
@@ -227,7 +228,7 @@ impl Cell {
         put_threads: usize,
     ) -> Result<Arc<Cell>> {
         let begun = env.now();
-        let mut state = load_state(&*kv).map_err(|e| naming_damage(&*kv, e))?;
+        let mut state = load_state(&*kv, env.random()).map_err(|e| naming_damage(&*kv, e))?;
         state.snapshots.begin_views(env.wall());
         let loaded = env.now();
         let options = leeward_data::Options {
@@ -697,7 +698,8 @@ pub(crate) fn naming_damage(kv: &dyn Kv, e: Error) -> Error {
     }
 }
 
-fn load_state(kv: &dyn Kv) -> Result<State> {
+/// `opening`: a random number.
+fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
     let counters =
         kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
     let Counters { next_volume, reserved } = Counters::decode(&counters)?;
@@ -707,6 +709,8 @@ fn load_state(kv: &dyn Kv) -> Result<State> {
         st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
         Ok(())
     })?;
+    let openings = kv.get(&keys::openings())?.map(|v| Openings::decode(&v)).transpose()?;
+    st.segments.begin(openings.unwrap_or_default(), opening);
     st.moves.recheck();
     each(&*moment, keys::table_range(Table::Volume), |key, v| {
         st.volumes.insert(keys::table_id(key) as u32, VolumeRecord::decode(v)?);

@@ -11,7 +11,7 @@
 pub(crate) mod committer;
 
 use crate::commit::committer::{DurableTx, FrozenTx, Lead};
-use crate::format::inode::{Counters, Pair};
+use crate::format::inode::{Counters, Openings, Pair};
 use crate::format::keys::{self};
 use crate::shard::Shard;
 use crate::state::segments::Fate;
@@ -71,6 +71,10 @@ impl State {
                 garbage.push(record.object(segment));
             }
             self.enter(keys::segment(segment), value, false, cache);
+        }
+        // names are reserved by the same commit, and used after it
+        if let Some(openings) = self.segments.unstored_openings().map(Openings::encode) {
+            self.enter(keys::openings(), Some(openings), false, cache);
         }
         if self.segments.reserve() || self.counters_dirty {
             self.counters_dirty = false;

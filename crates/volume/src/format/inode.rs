@@ -925,6 +925,54 @@ impl Counters {
     }
 }
 
+/// Openings of a cell that are stored: those before belong to the first of them.
+const OPENINGS_MAX: usize = 1024;
+
+/// Openings of the cell: the first number of a segment that each could use, and a random number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Openings(pub Vec<(u64, u64)>);
+
+impl Openings {
+    /// Adds an opening. One before that used no number is forgotten.
+    pub fn add(&mut self, first: u64, number: u64) {
+        self.0.retain(|(used_from, _)| *used_from < first);
+        self.0.push((first, number));
+        let surplus = self.0.len().saturating_sub(OPENINGS_MAX);
+        self.0.drain(..surplus);
+    }
+
+    /// The number of the opening in which a segment was made, or of the first that is known.
+    pub fn of(&self, segment: u64) -> u64 {
+        let after = self.0.partition_point(|(first, _)| *first <= segment);
+        self.0.get(after.saturating_sub(1)).map_or(0, |(_, number)| *number)
+    }
+
+    /// The encoding.
+    pub fn encode(&self) -> Value {
+        let mut out = vec![VERSION];
+        for (first, number) in &self.0 {
+            out.extend_from_slice(&first.to_be_bytes());
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.into()
+    }
+
+    /// Reads the encoding.
+    pub fn decode(bytes: &[u8]) -> Result<Openings> {
+        let (version, all) = bytes.split_first().ok_or_else(|| damaged("openings", bytes))?;
+        let (pairs, rest) = all.as_chunks::<16>();
+        let number = |pair: &[u8; 16], at: usize| {
+            pair[at..].first_chunk().map_or(0, |number| u64::from_be_bytes(*number))
+        };
+        let openings = Openings(pairs.iter().map(|pair| (number(pair, 0), number(pair, 8))).collect());
+        let is_ordered = openings.0.is_sorted_by_key(|(first, _)| *first);
+        if *version != VERSION || !rest.is_empty() || !is_ordered {
+            return Err(damaged("openings", bytes));
+        }
+        Ok(openings)
+    }
+}
+
 /// Two numbers with a version: limits of a quota (bytes, files; 0: none), or the cell's
 /// [`Counters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -172,6 +172,11 @@ pub fn pools() -> Key {
     build(TABLE_CELL, 2, 0, &[])
 }
 
+/// Openings of the cell.
+pub fn openings() -> Key {
+    build(TABLE_CELL, 4, 0, &[])
+}
+
 /// A pool.
 pub fn pool(id: u32) -> Key {
     build(TABLE_POOL, u64::from(id), 0, &[])

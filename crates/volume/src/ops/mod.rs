@@ -16,6 +16,7 @@ mod rename;
 mod snap;
 mod space;
 mod sync;
+mod versions;
 mod xattr;
 
 pub(crate) use copy::Copy;

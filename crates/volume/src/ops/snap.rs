@@ -441,7 +441,7 @@ impl Shard {
             Op::GetXattr { .. } => Err(Error::NoData),
             Op::Unlink { .. } => Err(Error::IsDir),
             Op::ReadLink { .. } => Err(Error::Invalid),
-            Op::Read { .. } | Op::SeekTo { .. } => Err(Error::IsDir),
+            Op::Read { .. } | Op::SeekTo { .. } | Op::ContentVersions { .. } => Err(Error::IsDir),
             Op::GetUpload { .. } | Op::ListParts { .. } => Err(Error::Stale),
             Op::SetAttr { .. }
             | Op::Make { .. }

@@ -11,7 +11,7 @@
 //! begins above what was reserved when it opened the cell. Below that each segment counts for
 //! itself.
 
-use crate::format::inode::{Reserved, SegmentRecord};
+use crate::format::inode::{Openings, Reserved, SegmentRecord};
 use leeward_data::{GENERATIONS_PER_PUT, Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -43,6 +43,9 @@ pub struct Segments {
     tried: FxHashMap<u64, u32>,
     /// The highest generation that was requested, whether it was available or not.
     top_generation: u32,
+    /// Openings of the cell.
+    openings: Openings,
+    is_opening_stored: bool,
 }
 
 impl Segments {
@@ -56,6 +59,23 @@ impl Segments {
             top_generation: stored.generations,
             ..Default::default()
         }
+    }
+
+    /// Openings of the cell before, and the number of this one. It is stored before a segment is made.
+    pub fn begin(&mut self, before: Openings, number: u64) {
+        self.openings = before;
+        self.openings.add(self.next, number);
+    }
+
+    /// The number of the opening in which a segment was made, or a later one.
+    pub fn opening_of(&self, segment: u64) -> u64 {
+        self.openings.of(segment)
+    }
+
+    /// Openings that are to be stored with the next commit, which reserves names.
+    pub fn unstored_openings(&mut self) -> Option<&Openings> {
+        let is_due = !std::mem::replace(&mut self.is_opening_stored, true);
+        is_due.then_some(&self.openings)
     }
 
     /// Adds a stored record.

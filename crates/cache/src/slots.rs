@@ -1,21 +1,13 @@
 //! The files of the cache on disk: slots, and an index of their content.
 //!
-//! `leeward.index` begins with a block that names the cell. Then follow 32 bytes for each slot:
-//! pool u32, segment u64, generation u32, part u32, length u32, their checksum u32, zeros, all
-//! little-endian. Nothing is ever synced.
+//! `leeward.index` begins with a block that says what is cached. Then follow 32 bytes for each slot:
+//! key (20 bytes), length u32, their checksum u32, zeros, all little-endian. Nothing is ever synced.
 
-use super::Part;
-use crate::Object;
-use crate::format::{BLOCK_BYTES, crc};
+use crate::{BLOCK_BYTES, Form, Key};
+use leeward_env::disk::real::AlignedBuf;
 use leeward_env::disk::{Caching, Disk, DiskFile};
-use leeward_pool::AlignedBuf;
 use std::io;
 
-/// Blocks in a part of a body.
-pub(crate) const PART_BLOCKS: usize = 16;
-/// Bytes in a slot.
-pub(super) const PART_BYTES: usize = PART_BLOCKS * BLOCK_BYTES;
-const MAGIC: &[u8; 8] = b"lee-cach";
 const BLOCKS: &str = "leeward.blocks";
 const INDEX: &str = "leeward.index";
 const ENTRY_BYTES: usize = 32;
@@ -24,48 +16,53 @@ const LOAD_BYTES: usize = 1 << 20;
 
 /// The slot and length of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PartPosition {
+pub(super) struct PartPosition<K> {
     pub(super) slot: u32,
     pub(super) len: u32,
+    /// The key with which it was kept.
+    pub(super) part: K,
 }
 
 pub(super) struct Files {
     blocks: Box<dyn DiskFile>,
     index: Box<dyn DiskFile>,
+    /// Bytes in a slot.
+    pub(super) part_bytes: usize,
 }
 
 impl Files {
     /// Opens or makes the files, with their content if they are of this cell.
-    pub(super) fn open(
+    pub(super) fn open<K: Key>(
         disk: &dyn Disk,
-        cell: &str,
+        of: &str,
+        form: Form,
         slots: u32,
-    ) -> io::Result<(Files, Vec<(Part, PartPosition)>)> {
+    ) -> io::Result<(Files, Vec<PartPosition<K>>)> {
         let blocks = open(disk, BLOCKS, Caching::Direct)?;
         let index = open(disk, INDEX, Caching::Buffered)?;
-        let bytes = u64::from(slots) * PART_BYTES as u64;
+        let bytes = u64::from(slots) * form.part_bytes as u64;
         if blocks.len()? > bytes {
             blocks.truncate(bytes)?;
         }
-        let (wanted, mut head) = (header(cell), [0; BLOCK_BYTES]);
+        let (wanted, mut head) = (header(form.magic, of), [0; BLOCK_BYTES]);
         let there = index.read_at(0, &mut head)?;
         let mut found = Vec::new();
         if there == head.len() && head == wanted {
-            found = load(&*index, slots)?;
+            found = load(&*index, form, slots)?;
         } else {
             index.truncate(0)?;
             index.write_at(0, &wanted)?;
         }
-        Ok((Files { blocks, index }, found))
+        Ok((Files { blocks, index, part_bytes: form.part_bytes }, found))
     }
 
     /// Reads these slots, one after the other.
-    pub(super) fn read(&self, places: &[PartPosition]) -> io::Result<AlignedBuf> {
+    pub(super) fn read<K>(&self, places: &[PartPosition<K>]) -> io::Result<AlignedBuf> {
         let mut bytes = AlignedBuf::zeroed(places.iter().map(|p| p.len as usize).sum());
         let mut rest = &mut bytes[..];
         for place in places {
             let (here, more) = rest.split_at_mut(place.len as usize);
-            if self.blocks.read_at(at(place.slot), here)? < here.len() {
+            if self.blocks.read_at(self.at(place.slot), here)? < here.len() {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "its file was cut off"));
             }
             rest = more;
@@ -74,15 +71,20 @@ impl Files {
     }
 
     /// Fills a slot.
-    pub(super) fn write(&self, part: Part, slot: u32, bytes: &[u8]) -> io::Result<()> {
-        self.blocks.write_at(at(slot), bytes)?;
-        let entry = encode(part, bytes.len() as u32);
+    pub(super) fn write<K: Key>(&self, part: K, slot: u32, bytes: &[u8]) -> io::Result<()> {
+        self.blocks.write_at(self.at(slot), bytes)?;
+        let entry = encode(&part, bytes.len() as u32);
         self.index.write_at(BLOCK_BYTES as u64 + u64::from(slot) * ENTRY_BYTES as u64, &entry)
+    }
+
+    fn at(&self, slot: u32) -> u64 {
+        u64::from(slot) * self.part_bytes as u64
     }
 }
 
-fn at(slot: u32) -> u64 {
-    u64::from(slot) * PART_BYTES as u64
+/// CRC-32C.
+fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
 }
 
 fn open(disk: &dyn Disk, name: &str, caching: Caching) -> io::Result<Box<dyn DiskFile>> {
@@ -92,43 +94,40 @@ fn open(disk: &dyn Disk, name: &str, caching: Caching) -> io::Result<Box<dyn Dis
     }
 }
 
-fn header(cell: &str) -> [u8; BLOCK_BYTES] {
+fn header(magic: [u8; 8], of: &str) -> [u8; BLOCK_BYTES] {
     let mut head = [0; BLOCK_BYTES];
-    head[..8].copy_from_slice(MAGIC);
+    head[..8].copy_from_slice(&magic);
     head[8] = 1; // format
-    let cell = &cell.as_bytes()[..cell.len().min(64)];
-    head[16..16 + cell.len()].copy_from_slice(cell);
+    let of = &of.as_bytes()[..of.len().min(64)];
+    head[16..16 + of.len()].copy_from_slice(of);
     head
 }
 
-fn encode(part: Part, len: u32) -> [u8; ENTRY_BYTES] {
+fn encode(part: &impl Key, len: u32) -> [u8; ENTRY_BYTES] {
     let mut entry = [0; ENTRY_BYTES];
-    entry[..4].copy_from_slice(&part.object.pool.to_le_bytes());
-    entry[4..12].copy_from_slice(&part.object.segment.to_le_bytes());
-    entry[12..16].copy_from_slice(&part.object.generation.to_le_bytes());
-    entry[16..20].copy_from_slice(&part.number.to_le_bytes());
+    entry[..20].copy_from_slice(&part.encode());
     entry[20..24].copy_from_slice(&len.to_le_bytes());
     let sum = crc(&entry[..24]);
     entry[24..28].copy_from_slice(&sum.to_le_bytes());
     entry
 }
 
-fn decode(entry: &[u8]) -> Option<(Part, u32)> {
+fn decode<K: Key>(entry: &[u8], part_bytes: usize) -> Option<(K, u32)> {
     let u32_at = |at: usize| entry[at..].first_chunk().map(|b| u32::from_le_bytes(*b));
-    let segment = u64::from_le_bytes(*entry[4..].first_chunk()?);
-    let object = Object { pool: u32_at(0)?, segment, generation: u32_at(12)? };
-    let (number, len) = (u32_at(16)?, u32_at(20)?);
-    let fits = (1..=PART_BYTES as u32).contains(&len) && (len as usize).is_multiple_of(BLOCK_BYTES);
-    (fits && crc(&entry[..24]) == u32_at(24)?).then_some((Part { object, number }, len))
+    let len = u32_at(20)?;
+    let fits = (1..=part_bytes as u32).contains(&len) && (len as usize).is_multiple_of(BLOCK_BYTES);
+    let key = K::decode(entry.first_chunk()?);
+    (fits && crc(&entry[..24]) == u32_at(24)?).then_some((key, len))
 }
 
-fn load(index: &dyn DiskFile, slots: u32) -> io::Result<Vec<(Part, PartPosition)>> {
+fn load<K: Key>(index: &dyn DiskFile, form: Form, slots: u32) -> io::Result<Vec<PartPosition<K>>> {
     let (mut found, mut buf, mut slot) = (Vec::new(), vec![0; LOAD_BYTES], 0u32);
     while slot < slots {
         let at = BLOCK_BYTES as u64 + u64::from(slot) * ENTRY_BYTES as u64;
         let count = index.read_at(at, &mut buf)?;
         for entry in buf[..count].chunks_exact(ENTRY_BYTES).take((slots - slot) as usize) {
-            found.extend(decode(entry).map(|(part, len)| (part, PartPosition { slot, len })));
+            let found_here = decode::<K>(entry, form.part_bytes);
+            found.extend(found_here.map(|(part, len)| PartPosition { slot, len, part }));
             slot += 1;
         }
         if count < buf.len() {

@@ -1,9 +1,8 @@
 //! Index and trailer of objects in the cache on disk: without them nothing else of an object can be
 //! read. They are usually one part.
 
-use super::slots::PART_BYTES;
-use super::{DiskCache, Part};
 use crate::Object;
+use crate::disk_cache::{DiskCache, PART_BYTES, Part};
 use crate::format::{BLOCK_BYTES, Index, Trailer};
 use leeward_pool::AlignedBuf;
 
