@@ -89,7 +89,7 @@ impl Rig {
     }
 
     fn durable(&self) -> u64 {
-        (0..4).map(|_| self.cell.durable_up_to()).last().unwrap_or_default()
+        (0..4).fold(0, |_, _| self.cell.durable_up_to())
     }
 }
 
