@@ -141,12 +141,40 @@ fn programs_wait_for_a_server_that_ends_or_crashes() {
     file.write_all(b" on").expect("a file that was open all the time");
     file.sync_all().expect("durable");
     assert_eq!(fs::read(a.path("file")).expect("read"), b"kept on");
-    // what a crash may have taken is said, once
+    // what was not durable is done again
     file.write_all(b"!").expect("written");
     served.place.kill();
     served.serve_again();
+    file.sync_all().expect("nothing is lost");
+    assert_eq!(fs::read(a.path("file")).expect("read"), b"kept on!");
+}
+
+/// The server does not wait for it for ever.
+#[test]
+fn a_machine_that_comes_too_late_after_a_crash_is_told_what_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    let mut file = File::create(a.path("file")).expect("made");
+    file.write_all(b"kept").expect("written");
+    file.sync_all().expect("durable");
+    let pid = a.pid().expect("its process");
+    file.write_all(b", perhaps").expect("written");
+    // SAFETY: no memory is involved.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    signal(libc::SIGSTOP);
+    served.place.kill();
+    let begun = Instant::now();
+    // its keeper brings it back
+    until("the server", || fs::metadata(b.path("file")).is_ok());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    signal(libc::SIGCONT);
     assert_eq!(file.sync_all().expect_err("lost, perhaps").raw_os_error(), Some(libc::EIO));
     file.sync_all().expect("told already");
+    let content = fs::read(b.path("file")).expect("read");
+    assert!(content == b"kept" || content == b"kept, perhaps");
 }
 
 #[test]

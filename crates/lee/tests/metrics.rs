@@ -242,7 +242,10 @@ fn machines_have_figures_of_their_own() {
     assert_eq!(fs::read(b.path("file")).expect("read").len(), 300_000);
     let scraped = Scraped::of(&served.place);
     let of = |name: &str, host: &str| scraped.sum(&format!("leeward_host_{name}"), &[("host", host)]);
-    assert_eq!([of("written_bytes_total", "a"), of("read_bytes_total", "b")], [300_000.0, 300_000.0]);
+    assert_eq!(of("written_bytes_total", "a"), 300_000.0);
+    // some of it may be asked for twice: ahead, and by the kernel
+    let read = of("read_bytes_total", "b");
+    assert!((300_000.0..600_000.0).contains(&read), "{read}");
     for host in ["a", "b"] {
         assert!(of("requests_total", host) > 2.0 && of("operation_seconds_total", host) > 0.0);
         assert_eq!(of("sessions", host), 1.0);
