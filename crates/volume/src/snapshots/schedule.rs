@@ -64,6 +64,9 @@ impl Shard {
         let now = self.now().secs;
         let due = {
             let st = &mut *self.lock();
+            if st.sessions.are_awaited() {
+                return Ok(false);
+            }
             st.schedules.due(now, &st.snapshots)
         };
         let Some((dir, record, slot)) = due else { return Ok(false) };

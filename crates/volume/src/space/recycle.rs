@@ -286,6 +286,9 @@ impl Shard {
         let now = nanos(self.now());
         let due = {
             let st = self.lock();
+            if st.sessions.are_awaited() {
+                return Ok(false);
+            }
             st.bins.volumes.iter().find_map(|(volume, bin)| {
                 let upto = match st.volumes.get(volume)?.properties.bin_days {
                     0 => u64::MAX,
