@@ -237,6 +237,18 @@ pub struct Told {
     pub number: u64,
 }
 
+/// A change that a client has answered to its program before it sent it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foretold {
+    /// When it was made, nanoseconds since 1970.
+    pub at: u64,
+    /// The inode that it makes, where it does.
+    pub node: u64,
+    /// It comes to a process that has followed a crash, before all others' requests: nobody can have
+    /// leases.
+    pub after_crash: bool,
+}
+
 /// A call of a client, by which it is known when it comes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallNumber {
@@ -265,6 +277,8 @@ pub struct Ctx {
     /// The change was made before, and is done again after a crash: with the same number, inode and time,
     /// whatever quotas say.
     pub again: Option<Told>,
+    /// The client has told its program already what comes of it.
+    pub foretold: Option<Foretold>,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -290,6 +304,7 @@ impl Ctx {
             client: 0,
             call: None,
             again: None,
+            foretold: None,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -321,12 +336,18 @@ impl Ctx {
             client: 0,
             call: None,
             again: None,
+            foretold: None,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,
             wait: Wait::Allowed,
             refs: false,
         }
+    }
+
+    /// Whether somebody asks who sees the answer: not the file system for itself.
+    pub fn is_for_somebody(&self) -> bool {
+        self.flow != Flow::SYSTEM && self.flow.work().is_none() && self.again.is_none()
     }
 
     /// The same request with another setting of `wait`.

@@ -27,7 +27,7 @@ mod real;
 pub mod waits;
 
 pub use activity::Activity;
-pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Groups, Told, Wait, Work};
+pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, Work};
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};
 

@@ -23,6 +23,11 @@ pub const WRITE_BYTES_MAX: usize = 1 << 20;
 pub const VERSION_BLOCK_BYTES: u64 = 64 << 10;
 /// Versions in one answer.
 pub const VERSION_BLOCKS_MAX: u64 = 256;
+/// Changes that a client on another machine has told its programs and the server has not answered, and
+/// bytes that they bring, at most.
+pub const BEHIND_CHANGES_MAX: usize = 512;
+/// See [`BEHIND_CHANGES_MAX`].
+pub const BEHIND_BYTES_MAX: u64 = 32 << 20;
 /// Logical bytes in one segment.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 /// On fsync, pending data up to this many bytes goes into the metadata journal (inline data)

@@ -5,6 +5,9 @@
 //! for a client, and looks for conflicts where it changes something, both under its own lock. So a
 //! client that holds a lease has what is there.
 //!
+//! A lease may be **exclusive**: then nobody else has one on the inode, and its client makes changes by
+//! itself and sends them later (`docs/decisions/0036`). Whoever else reads the inode recalls it, too.
+//!
 //! A change **recalls** the leases of other clients first. It runs when they have given them back, or
 //! cannot use them any more: clients say each second that they are there, use leases for 5 s after
 //! they said so, and lose them 6 s after it was heard, where somebody waits. While a change waits,
@@ -23,7 +26,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a client may use its leases after it sent what was answered.
@@ -40,6 +43,10 @@ const LEASES_OF_CLIENT_MAX: usize = 1 << 20;
 const NONE_FOR: Nanos = 60_000_000_000;
 /// Inodes of one recall.
 const RECALL_INODES_MAX: usize = 4096;
+/// How long nobody has an exclusive lease on an inode that another one wanted to read or change. Inodes
+/// that this is noted of at most.
+const CONTENDED_FOR: Nanos = 10_000_000_000;
+const CONTENDED_MAX: usize = 65_536;
 /// How often a change that waits looks at the clock.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
@@ -51,6 +58,11 @@ pub trait Recaller: Send + Sync {
     /// Asks for leases on these inodes; answered by [`Leases::recalled`] with the number. Called
     /// without locks; does not wait.
     fn recall(&self, client: ClientId, number: u64, nodes: &[NodeId]);
+
+    /// A client that has exclusive leases is silent, and loses them when this returns: it must be durable
+    /// that it is away, with all that it was told, and nothing may come from it any more that it sent
+    /// before. Called without locks; may wait.
+    fn expel(&self, client: ClientId);
 }
 
 /// What a client gets leases on with the answer to an operation.
@@ -58,6 +70,8 @@ pub trait Recaller: Send + Sync {
 pub struct Granted {
     /// The inodes.
     pub nodes: Vec<NodeId>,
+    /// Those with exclusive leases.
+    pub exclusive: Vec<NodeId>,
     /// Where the answer tells all names of a directory: the name of its directory of snapshots, which
     /// may not be among them.
     pub snapshot_dir: Option<Box<[u8]>>,
@@ -98,6 +112,10 @@ struct Shared {
     env: Env,
     /// Whether there can be conflicts. If not, nothing else is looked at.
     used: AtomicBool,
+    /// Exclusive leases.
+    exclusive: AtomicUsize,
+    /// None are granted any more.
+    ends_exclusive: AtomicBool,
     table: Mutex<Table>,
     /// Something was given back or taken.
     given_back: Condvar,
@@ -115,25 +133,31 @@ struct Table {
     clients: FxHashMap<ClientId, Client>,
     /// Leases of all clients.
     count: usize,
+    /// Those that are exclusive.
+    exclusive: usize,
+    /// Until when nobody gets an exclusive lease on these.
+    contended: FxHashMap<NodeId, Nanos>,
 }
 
 /// Who has a lease on an inode.
 enum Holders {
     One(ClientId),
     Many(Vec<ClientId>),
+    /// It is exclusive.
+    Only(ClientId),
 }
 
 impl Holders {
     fn all(&self) -> &[ClientId] {
         match self {
-            Holders::One(client) => std::slice::from_ref(client),
+            Holders::One(client) | Holders::Only(client) => std::slice::from_ref(client),
             Holders::Many(clients) => clients,
         }
     }
 
     fn add(&mut self, client: ClientId) {
         match self {
-            Holders::One(first) => *self = Holders::Many(vec![*first, client]),
+            Holders::One(first) | Holders::Only(first) => *self = Holders::Many(vec![*first, client]),
             Holders::Many(clients) => clients.push(client),
         }
     }
@@ -141,7 +165,7 @@ impl Holders {
     /// Takes one away; whether none is left.
     fn remove(&mut self, client: ClientId) -> bool {
         match self {
-            Holders::One(first) => *first == client,
+            Holders::One(first) | Holders::Only(first) => *first == client,
             Holders::Many(clients) => {
                 clients.retain(|c| *c != client);
                 clients.is_empty()
@@ -158,6 +182,10 @@ struct Client {
     term: u32,
     ended: bool,
     leases: FxHashSet<NodeId>,
+    /// How many of them are exclusive.
+    exclusive: usize,
+    /// See [`Recaller::expel`]. Not heard of since.
+    expelled: bool,
     /// Recalls that it has not answered, by number, and what they ask for.
     recalls: BTreeMap<u64, Recall>,
     asked_for: FxHashSet<NodeId>,
@@ -184,7 +212,45 @@ impl Table {
         let had = self.clients.get_mut(&client).is_some_and(|c| c.leases.remove(&node));
         if had {
             self.count -= 1;
+            self.share(client, node);
             self.drop_holder(client, node);
+        }
+    }
+
+    /// An exclusive lease of a client becomes a common one.
+    fn share(&mut self, client: ClientId, node: NodeId) {
+        if let Some(holders) = self.holders.get_mut(&node)
+            && matches!(holders, Holders::Only(only) if *only == client)
+        {
+            *holders = Holders::One(client);
+            self.exclusive -= 1;
+            self.clients.entry(client).and_modify(|c| c.exclusive -= 1);
+        }
+    }
+
+    /// The other client that has an exclusive lease on an inode.
+    fn only_other(&self, client: ClientId, node: NodeId) -> bool {
+        matches!(self.holders.get(&node), Some(Holders::Only(only)) if *only != client)
+    }
+
+    /// Whether a client may have an exclusive lease on an inode now.
+    fn may_have_alone(&self, client: ClientId, node: NodeId, now: Nanos) -> bool {
+        let is_alone = match self.holders.get(&node) {
+            None => false,
+            Some(Holders::One(one)) => *one == client,
+            Some(Holders::Only(only)) => *only == client,
+            Some(Holders::Many(_)) => false,
+        };
+        is_alone && self.contended.get(&node).is_none_or(|until| *until <= now)
+    }
+
+    /// Somebody else wants to see an inode on which there is an exclusive lease.
+    fn note_contended(&mut self, node: NodeId, now: Nanos) {
+        if matches!(self.holders.get(&node), Some(Holders::Only(_))) {
+            if self.contended.len() >= CONTENDED_MAX {
+                self.contended.clear();
+            }
+            self.contended.insert(node, now + CONTENDED_FOR);
         }
     }
 
@@ -202,6 +268,7 @@ impl Table {
         c.recalls.clear();
         c.asked_for.clear();
         let leases = std::mem::take(&mut c.leases);
+        self.exclusive -= std::mem::take(&mut c.exclusive);
         self.count -= leases.len();
         leases.into_iter().for_each(|node| self.drop_holder(client, node));
     }
@@ -212,12 +279,30 @@ impl Table {
     }
 }
 
+impl Shared {
+    /// Under the lock: how many exclusive leases there are.
+    fn note(&self, table: &Table) {
+        self.exclusive.store(table.exclusive, Ordering::Release);
+    }
+
+    /// Before exclusive leases of a silent client are taken.
+    fn expel(&self, client: ClientId) {
+        let recaller = self.recaller.lock().clone();
+        recaller.iter().for_each(|recaller| recaller.expel(client));
+        if let Some(c) = self.table.lock().clients.get_mut(&client) {
+            c.expelled = true;
+        }
+    }
+}
+
 impl Leases {
     /// No leases.
     pub fn new(env: &Env) -> Leases {
         Leases(Arc::new(Shared {
             env: env.clone(),
             used: AtomicBool::new(false),
+            exclusive: AtomicUsize::new(0),
+            ends_exclusive: AtomicBool::new(false),
             table: Mutex::default(),
             given_back: Condvar::new(),
             recaller: Mutex::default(),
@@ -260,16 +345,18 @@ impl Leases {
         let mut table = self.0.table.lock();
         table.drop_all(client);
         table.clients.remove(&client);
+        self.0.note(&table);
         drop(table);
         self.0.given_back.notify_all();
     }
 
-    /// A client says that it is there, and the term that it knows.
-    pub fn keepalive(&self, client: ClientId, term: u32) -> Keepalive {
+    /// A client says that it is there, and the term that it knows. `is_busy`: the server has not done yet what
+    /// the client must have done before it gives leases back.
+    pub fn keepalive(&self, client: ClientId, term: u32, is_busy: bool) -> Keepalive {
         let now = self.0.env.now();
         let mut table = self.0.table.lock();
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
-        if c.ended || c.is_stuck(now) {
+        if c.ended || c.expelled || !is_busy && c.is_stuck(now) {
             c.was_heard = true;
             return Keepalive::Silence;
         }
@@ -307,6 +394,10 @@ impl Leases {
                 if table.count >= LEASES_MAX || c.leases.len() >= LEASES_OF_CLIENT_MAX {
                     continue;
                 }
+                // whoever reads has recalled it before
+                if matches!(table.holders.get(node), Some(Holders::Only(_))) {
+                    continue;
+                }
                 c.leases.insert(*node);
                 table.count += 1;
                 table.holders.entry(*node).and_modify(|h| h.add(client)).or_insert(Holders::One(client));
@@ -316,10 +407,119 @@ impl Leases {
         GRANTED.with_borrow_mut(|all| all.nodes.extend(granted));
     }
 
+    /// Gives a client exclusive leases on what it has just changed, where nobody else has any and nobody
+    /// waits. Called under the lock under which it changes; [`take_granted`] says on which it has them.
+    pub fn grant_alone(&self, client: ClientId, nodes: &[NodeId]) {
+        let now = self.0.env.now();
+        let mut table = self.0.table.lock();
+        let table = &mut *table;
+        let Some(c) = table.clients.get(&client) else { return };
+        if c.ended || c.none_until > now || self.0.ends_exclusive.load(Ordering::Acquire) {
+            return;
+        }
+        let mut granted = Vec::new();
+        for node in nodes {
+            let is_waited_for = table.barred.contains_key(node)
+                || table.clients[&client].asked_for.contains(node)
+                || table.barred_volumes.contains_key(&node.volume());
+            if node.is_view() || is_waited_for || !table.may_have_alone(client, *node, now) {
+                continue;
+            }
+            if let Some(holders @ Holders::One(_)) = table.holders.get_mut(node) {
+                *holders = Holders::Only(client);
+                table.exclusive += 1;
+                table.clients.entry(client).and_modify(|c| c.exclusive += 1);
+            }
+            granted.push(*node);
+        }
+        self.0.note(table);
+        GRANTED.with_borrow_mut(|all| all.exclusive.extend(granted));
+    }
+
+    /// A client has an exclusive lease on an inode that it has just made, whose number nobody else knows.
+    pub fn own(&self, client: ClientId, node: NodeId) {
+        let mut table = self.0.table.lock();
+        let table = &mut *table;
+        let Some(c) = table.clients.get_mut(&client) else { return };
+        if c.leases.insert(node) {
+            c.exclusive += 1;
+            table.count += 1;
+            table.exclusive += 1;
+            table.holders.insert(node, Holders::Only(client));
+        }
+        self.0.note(table);
+    }
+
+    /// Whether a client has exclusive leases on all of these inodes.
+    pub fn are_owned(&self, client: ClientId, nodes: &[NodeId]) -> bool {
+        let table = self.0.table.lock();
+        nodes.iter().all(|node| matches!(table.holders.get(node), Some(Holders::Only(only)) if *only == client))
+    }
+
+    /// Whether there are exclusive leases.
+    pub fn are_exclusive(&self) -> bool {
+        self.0.exclusive.load(Ordering::Acquire) > 0
+    }
+
+    /// Clients that have exclusive leases.
+    pub fn owners(&self) -> usize {
+        self.0.table.lock().clients.values().filter(|c| c.exclusive > 0).count()
+    }
+
+    /// Those of these inodes on which another client has an exclusive lease.
+    pub fn owned_by_others(&self, client: ClientId, nodes: &[NodeId]) -> Vec<NodeId> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let table = self.0.table.lock();
+        let mut owned: Vec<NodeId> =
+            nodes.iter().copied().filter(|node| table.only_other(client, *node)).collect();
+        owned.sort_unstable();
+        owned.dedup();
+        owned
+    }
+
+    /// A client needs exclusive leases on these inodes no more, and has sent all that it changed.
+    pub fn share(&self, client: ClientId, nodes: &[NodeId]) {
+        let mut table = self.0.table.lock();
+        nodes.iter().for_each(|node| table.share(client, *node));
+        self.0.note(&table);
+    }
+
+    /// Asks all clients for their exclusive leases, of a volume or of all, as [`Leases::recall`] does.
+    pub fn recall_exclusive(&self, volume: Option<u32>) -> Recalling {
+        let is_in = |node: &NodeId| volume.is_none_or(|volume| node.volume() == volume);
+        let is_it = |(node, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(_)) && is_in(node);
+        self.ask(0, None, |table| table.holders.iter().filter(is_it).map(|(node, _)| *node).collect())
+    }
+
+    /// Asks one client for its exclusive leases, in the same way.
+    pub fn recall_exclusive_of(&self, client: ClientId) -> Recalling {
+        let is_it = |(_, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(only) if *only == client);
+        self.ask(0, None, |table| table.holders.iter().filter(is_it).map(|(node, _)| *node).collect())
+    }
+
+    /// Whether another client has an exclusive lease on one of these.
+    pub fn conflict_exclusive(&self, client: ClientId, nodes: &[NodeId]) -> bool {
+        let table = self.0.table.lock();
+        nodes.iter().any(|node| table.only_other(client, *node))
+    }
+
+    /// Grants no exclusive leases any more, and takes back those that there are: clients send what they have
+    /// told their programs. For an end in order.
+    pub fn end_exclusive(&self) {
+        self.0.ends_exclusive.store(true, Ordering::Release);
+        // a client may own what it makes meanwhile
+        while self.are_exclusive() {
+            self.recall_exclusive(None).wait();
+        }
+    }
+
     /// A client does not know these inodes any more.
     pub fn release(&self, client: ClientId, nodes: impl Iterator<Item = NodeId>) {
         let mut table = self.0.table.lock();
         nodes.for_each(|node| table.drop_lease(client, node));
+        self.0.note(&table);
         drop(table);
         self.0.given_back.notify_all();
     }
@@ -333,6 +533,7 @@ impl Leases {
             Some(recall)
         });
         recall.into_iter().flat_map(|recall| recall.nodes).for_each(|node| table.drop_lease(client, node));
+        self.0.note(&table);
         drop(table);
         self.0.given_back.notify_all();
     }
@@ -357,6 +558,10 @@ impl Leases {
     /// Asks all other clients for their leases on these inodes. Nothing is granted on them as long as
     /// the result lives.
     pub fn recall(&self, client: ClientId, nodes: &[NodeId]) -> Recalling {
+        let now = self.0.env.now();
+        let mut table = self.0.table.lock();
+        nodes.iter().for_each(|node| table.note_contended(*node, now));
+        drop(table);
         self.ask(client, None, |_| nodes.into())
     }
 
@@ -433,11 +638,19 @@ impl Recalling {
                 let is_over = |c: &Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
                 if table.clients.get(&other).is_some_and(is_over) {
                     taken = true;
+                    if table.clients.get(&other).is_some_and(|c| c.exclusive > 0 && !c.expelled) {
+                        drop(table);
+                        self.shared.expel(other);
+                        table = self.shared.table.lock();
+                        break;
+                    }
                     if let Some(c) = table.clients.get_mut(&other) {
+                        c.expelled = false;
                         c.term = c.term.wrapping_add(1);
                         c.none_until = if c.is_stuck(now) && c.was_heard { now + NONE_FOR } else { 0 };
                     }
                     table.drop_all(other);
+                    self.shared.note(&table);
                     self.shared.taken.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -481,6 +694,10 @@ mod tests {
     impl Recaller for Asked {
         fn recall(&self, client: ClientId, number: u64, nodes: &[NodeId]) {
             self.0.lock().push((client, number, nodes.to_vec()));
+        }
+
+        fn expel(&self, client: ClientId) {
+            self.0.lock().push((client, 0, Vec::new()));
         }
     }
 
@@ -537,10 +754,10 @@ mod tests {
         assert!(!leases.conflict(1, &[A]));
         assert_eq!((leases.figures(), leases.count(2)), ((0, 1, 1), 0));
         assert_eq!(
-            (leases.keepalive(2, 0), leases.keepalive(2, 0)),
+            (leases.keepalive(2, 0, false), leases.keepalive(2, 0, false)),
             (Keepalive::Taken(1), Keepalive::Taken(1))
         );
-        assert_eq!(leases.keepalive(2, 1), Keepalive::Renewed);
+        assert_eq!(leases.keepalive(2, 1, false), Keepalive::Renewed);
     }
 
     #[test]
@@ -549,12 +766,12 @@ mod tests {
         granted(&leases, 2, &[A]);
         let recalling = leases.recall(1, &[A]);
         env.advance(Duration::from_nanos(ANSWER_TIME));
-        assert_eq!(leases.keepalive(2, 0), Keepalive::Renewed);
+        assert_eq!(leases.keepalive(2, 0, false), Keepalive::Renewed);
         env.advance(Duration::from_nanos(1));
-        assert_eq!(leases.keepalive(2, 0), Keepalive::Silence);
+        assert_eq!(leases.keepalive(2, 0, false), Keepalive::Silence);
         env.advance(Duration::from_nanos(TAKEN_AFTER));
         recalling.wait();
-        assert_eq!(leases.keepalive(2, 0), Keepalive::Taken(1));
+        assert_eq!(leases.keepalive(2, 0, false), Keepalive::Taken(1));
     }
 
     #[test]
@@ -562,7 +779,7 @@ mod tests {
         let (env, leases, _) = leases();
         granted(&leases, 2, &[A]);
         leases.end(2);
-        assert_eq!((granted(&leases, 2, &[B]), leases.keepalive(2, 0)), (vec![], Keepalive::Silence));
+        assert_eq!((granted(&leases, 2, &[B]), leases.keepalive(2, 0, false)), (vec![], Keepalive::Silence));
         env.advance(Duration::from_secs(5));
         leases.forget_ended();
         assert!(leases.conflict(1, &[A]));

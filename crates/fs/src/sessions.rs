@@ -20,6 +20,9 @@ pub struct SessionRecord {
     /// It was silent for so long that a server which starts does not wait for it. All that it was told
     /// before is durable.
     pub away: bool,
+    /// Exclusive leases of its client were taken, and the client has not said that it knows: what it has
+    /// told its programs and not sent must not be done any more.
+    pub expelled: bool,
 }
 
 /// What came of the last change in a slot of a session.
@@ -85,6 +88,19 @@ pub trait Sessions: Send + Sync {
     /// # Errors
     /// When it cannot be made durable.
     fn go_on(&self) -> Result<()>;
+
+    /// Reserves inode numbers of a volume for a session, for inodes that its client makes before it says so.
+    /// Returns the first.
+    ///
+    /// # Errors
+    /// There is no such volume, or the session has too many that it has not used.
+    fn reserve_numbers(&self, number: u64, volume: u32, count: u64) -> Result<crate::NodeId>;
+
+    /// Makes all changes so far durable, with their content.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    fn sync(&self) -> Result<()>;
 
     /// Makes all changes so far durable, not their content.
     ///

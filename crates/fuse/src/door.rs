@@ -553,6 +553,7 @@ fn ctx(head: &abi::InHeader) -> Ctx {
         client: 0,
         call: None,
         again: None,
+        foretold: None,
         pid: head.pid,
         flow: Flow { uid: head.uid, job: 0 },
         class: Class::Interactive,

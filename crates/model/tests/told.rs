@@ -45,6 +45,8 @@ impl Recaller for GiveBack {
     fn recall(&self, client: ClientId, number: u64, _: &[NodeId]) {
         self.0.recalled(client, number);
     }
+
+    fn expel(&self, _: u64) {}
 }
 
 fn serve(cell: &SimCell) {
@@ -58,7 +60,7 @@ fn serve(cell: &SimCell) {
 impl Served {
     fn new(cell: SimCell) -> Served {
         for number in [1, 2] {
-            let record = SessionRecord { number, secret: [0; 16], key: [0; 32], away: false };
+            let record = SessionRecord { number, secret: [0; 16], key: [0; 32], away: false, expelled: false };
             cell.cell.store_session(&record).expect("stored");
         }
         cell.cell.commit().expect("committed");

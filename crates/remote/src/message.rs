@@ -21,13 +21,15 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
 pub const HELLO_BYTES_MAX: usize = 1024;
 /// Most slots of a session.
 pub const SLOTS_MAX: u16 = 1024;
+/// Inode numbers that are reserved at a time.
+pub const NUMBERS_AT_ONCE: u64 = 1024;
 /// Most groups that a call can name.
 pub const GROUPS_MAX: usize = 1024;
 
@@ -83,11 +85,29 @@ pub struct Caller {
     pub refs: bool,
 }
 
+/// What a client has told its program before it asks for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// When the change was made, nanoseconds since 1970.
+    pub at: u64,
+    /// The inode that it makes, where it does; else 0.
+    pub node: u64,
+}
+
 /// What is asked for in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// An operation.
     Op(Caller, Op<'a>),
+    /// An operation that runs when those of the same user before it have ended (changes) or begun (others). A
+    /// change is one whose result the client has told its program already, under exclusive leases.
+    InOrder(Caller, Option<Behind>, Op<'a>),
+    /// Inode numbers of a volume are to be reserved for the client, [`NUMBERS_AT_ONCE`] of them. The answer is
+    /// the first, as [`Reply::Offset`].
+    Numbers {
+        /// The volume.
+        volume: u32,
+    },
     /// References are returned.
     Forget(Vec<(NodeId, u64)>),
     /// About locks of programs.
@@ -152,6 +172,8 @@ pub enum ToServer<'a> {
     Bye,
     /// What the recall of this number asked for is not used any more.
     Recalled(u64),
+    /// Exclusive leases on these inodes are not needed any more: they become common ones.
+    Share(Vec<NodeId>),
     /// A change that the client was told of and that a crash of the server may have taken, to be done
     /// again. In the order of their numbers. Answered by [`ToClient::Again`].
     Again(Caller, Told, Op<'a>),
@@ -206,6 +228,8 @@ pub enum ToClient {
         number: u64,
         /// The client has lost all leases, and this term has begun.
         taken: Option<u32>,
+        /// The time at the server, nanoseconds since 1970.
+        wall: u64,
     },
     /// The server ends. If in order, what was answered is durable, and what was not was not done.
     Closing {
@@ -263,10 +287,20 @@ pub enum Leased {
         /// The answer tells all names of a directory (one that was made has none) but this one, of its
         /// directory of snapshots.
         snapshot_dir: Option<Box<[u8]>>,
+        /// On these inodes the client has an exclusive lease.
+        alone: Vec<NodeId>,
     },
 }
 
 impl Leased {
+    /// The inodes on which the client has an exclusive lease.
+    pub fn alone(&self) -> &[NodeId] {
+        match self {
+            Leased::AllBut { alone, .. } => alone,
+            Leased::Nothing => &[],
+        }
+    }
+
     /// Whether the client may keep what the answer says of this inode.
     pub fn has(&self, node: NodeId) -> bool {
         matches!(self, Leased::AllBut { others, .. } if !others.contains(&node))
@@ -284,6 +318,7 @@ wire_kinds! {
 wire_structures! {
     SessionId { number, secret }
     Slot { place, number }
+    Behind { at, node }
     Hello { oldest, newest, invitation, session }
 }
 
@@ -411,6 +446,22 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 call.put(out);
             }
+            ToServer::Call(slot, Call::InOrder(caller, behind, op)) => {
+                out.push(IN_ORDER);
+                slot.put(out);
+                behind.put(out);
+                caller.put(out);
+                op.put(out);
+            }
+            ToServer::Call(slot, Call::Numbers { volume }) => {
+                out.push(22);
+                slot.put(out);
+                volume.put(out);
+            }
+            ToServer::Share(nodes) => {
+                out.push(13);
+                nodes.put(out);
+            }
             ToServer::Ping { number, term } => {
                 out.push(4);
                 number.put(out);
@@ -456,7 +507,13 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 let slot = Slot::take(from)?;
                 Ok(ToServer::Unanswered(slot, Wire::take(from)?, Wire::take(from)?))
             }
+            13 => Wire::take(from).map(ToServer::Share),
             20 => Ok(ToServer::Call(Wire::take(from)?, Call::Access(Wire::take(from)?))),
+            IN_ORDER => {
+                let (slot, behind) = (Slot::take(from)?, Wire::take(from)?);
+                Ok(ToServer::Call(slot, Call::InOrder(Wire::take(from)?, behind, Wire::take(from)?)))
+            }
+            22 => Ok(ToServer::Call(Wire::take(from)?, Call::Numbers { volume: Wire::take(from)? })),
             _ => Err(Malformed::Unknown),
         }
     }
@@ -490,10 +547,11 @@ impl Wire<'_> for ToClient {
                 out.push(11);
                 lsn.put(out);
             }
-            ToClient::Pong { number, taken } => {
+            ToClient::Pong { number, taken, wall } => {
                 out.push(5);
                 number.put(out);
                 taken.put(out);
+                wall.put(out);
             }
             ToClient::Closing { durable } => {
                 out.push(6);
@@ -529,7 +587,11 @@ impl Wire<'_> for ToClient {
                 let result = if kind == 3 { Ok(Reply::take(from)?) } else { Err(Error::take(from)?) };
                 Ok(ToClient::Answer(slot, result, leased, told))
             }
-            5 => Ok(ToClient::Pong { number: Wire::take(from)?, taken: Wire::take(from)? }),
+            5 => Ok(ToClient::Pong {
+                number: Wire::take(from)?,
+                taken: Wire::take(from)?,
+                wall: Wire::take(from)?,
+            }),
             6 => Ok(ToClient::Closing { durable: Wire::take(from)? }),
             7 => Ok(ToClient::Recall { number: Wire::take(from)?, nodes: Wire::take(from)? }),
             8 => {
@@ -551,10 +613,11 @@ impl Wire<'_> for Leased {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Leased::Nothing => out.push(0),
-            Leased::AllBut { others, snapshot_dir } => {
+            Leased::AllBut { others, snapshot_dir, alone } => {
                 out.push(1);
                 others.put(out);
                 snapshot_dir.put(out);
+                alone.put(out);
             }
         }
     }
@@ -562,7 +625,11 @@ impl Wire<'_> for Leased {
     fn take(from: &mut Input<'_>) -> Taken<Leased> {
         match u8::take(from)? {
             0 => Ok(Leased::Nothing),
-            1 => Ok(Leased::AllBut { others: Wire::take(from)?, snapshot_dir: Wire::take(from)? }),
+            1 => Ok(Leased::AllBut {
+                others: Wire::take(from)?,
+                snapshot_dir: Wire::take(from)?,
+                alone: Wire::take(from)?,
+            }),
             _ => Err(Malformed::Unknown),
         }
     }
@@ -587,10 +654,27 @@ fn put_answer(
 /// The kind of [`ToServer::Unanswered`], which is the call in another role.
 const UNANSWERED: u8 = 12;
 
+/// The kind of [`Call::InOrder`]. What it has in front of caller and operation is [`body_at`].
+const IN_ORDER: u8 = 21;
+
+/// Where caller and operation begin in the frame of a call of an operation.
+pub fn body_at(call: &[u8]) -> usize {
+    let after_slot = 4 + 1 + 6;
+    let is_behind = call.get(after_slot) == Some(&1);
+    match call.get(4) {
+        Some(&IN_ORDER) if is_behind => after_slot + 1 + 16,
+        Some(&IN_ORDER) => after_slot + 1,
+        _ => after_slot,
+    }
+}
+
 /// The frame of [`ToServer::Unanswered`] for a call that has this frame.
 pub fn unanswered_frame(call: &[u8]) -> Vec<u8> {
-    let mut out = call.to_vec();
+    let mut out = call[..4 + 1 + 6].to_vec();
     out[4] = UNANSWERED;
+    out.extend_from_slice(&call[body_at(call)..]);
+    let len = (out.len() - 4) as u32;
+    out[..4].copy_from_slice(&len.to_le_bytes());
     out
 }
 

@@ -13,6 +13,8 @@ use std::net::{Shutdown, SocketAddr};
 
 /// Bytes that wait for the other end to read, above which no more of its requests are taken.
 const CLOGGED_BYTES: usize = 8 << 20;
+/// Bytes that are gathered before they are sent.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// What TLS adds to a record, and the longest content of one.
 const RECORD_BYTES: usize = 22;
 const RECORD_CONTENT_BYTES_MAX: usize = 16 << 10;
@@ -81,6 +83,27 @@ impl Pipe {
         }
         state.unsent += encrypted_len(frame.len());
         state.deaf |= state.tls.writer().write_all(frame).is_err();
+        if !state.corked {
+            self.push(&mut state);
+        }
+    }
+
+    /// Sends a frame with the next one, or at the next [`Pipe::flush`]; at once if much has gathered.
+    pub(crate) fn gather(&self, frame: &[u8]) {
+        let mut state = self.state.lock();
+        if state.broken || state.deaf {
+            return;
+        }
+        state.unsent += encrypted_len(frame.len());
+        state.deaf |= state.tls.writer().write_all(frame).is_err();
+        if state.unsent > GATHERED_BYTES_MAX && !state.corked {
+            self.push(&mut state);
+        }
+    }
+
+    /// Sends what [`Pipe::gather`] has gathered.
+    pub(crate) fn flush(&self) {
+        let mut state = self.state.lock();
         if !state.corked {
             self.push(&mut state);
         }

@@ -390,7 +390,7 @@ fn a_client_that_keeps_what_it_is_asked_for_loses_it() {
     // told so when it says again that it is there
     raw.say(&ToServer::Ping { number: 9, term: 0 });
     let taken = (0..100).find_map(|_| match raw.hear() {
-        Ok(ToClient::Pong { number: 9, taken }) => Some(taken),
+        Ok(ToClient::Pong { number: 9, taken, .. }) => Some(taken),
         Ok(_) => None,
         Err(_) => panic!("hung up on"),
     });

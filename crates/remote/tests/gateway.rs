@@ -76,7 +76,7 @@ fn a_gateway_has_no_leases_and_names_snapshots_without_references() {
         sessions.iter().find(|session| session.host == name).map(|session| session.leases)
     };
     let before = leases("gateway");
-    for client in [&mount, &host] {
+    for client in [&host, &mount] {
         make(client, NodeId::ROOT, if std::ptr::eq(client, &mount) { b"m" } else { b"g" }).expect("made");
         for name in [b"m", b"g"] {
             _ = Backend::call(client, &user(0), Op::Lookup { dir: NodeId::ROOT, name });

@@ -13,6 +13,7 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
+    Behind,
     AccessCall, Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient, ToServer,
     frame, message,
 };
@@ -131,6 +132,19 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Again(caller(), TOLD, Op::GetAttr { node: A }),
             format!("0a {TOLD_HEX} {CALLER_HEX} 01 0807060504030201"),
         ),
+        (
+            ToServer::Call(SLOT, Call::InOrder(caller(), None, Op::GetAttr { node: A })),
+            format!("15 0201 06050403 00 {CALLER_HEX} 01 0807060504030201"),
+        ),
+        (
+            ToServer::Call(
+                SLOT,
+                Call::InOrder(caller(), Some(Behind { at: 9, node: 3 }), Op::GetAttr { node: A }),
+            ),
+            format!("15 0201 06050403 01 0900000000000000 0300000000000000 {CALLER_HEX} 01 0807060504030201"),
+        ),
+        (ToServer::Call(SLOT, Call::Numbers { volume: 2 }), "16 0201 06050403 02000000".into()),
+        (ToServer::Share(vec![B]), "0d 01000000 1100000000000000".into()),
         (ToServer::CaughtUp, "0b".into()),
         (
             ToServer::Unanswered(SLOT, caller(), Op::GetAttr { node: A }),
@@ -151,12 +165,15 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Again(..) => 10,
             ToServer::CaughtUp => 11,
             ToServer::Unanswered(..) => 12,
-            ToServer::Call(_, Call::Access(..)) => 20, // a new kind comes here, above, and below
+            ToServer::Share(_) => 13,
+            ToServer::Call(_, Call::Access(..)) => 20,
+            ToServer::Call(_, Call::InOrder(..)) => 21,
+            ToServer::Call(_, Call::Numbers { .. }) => 22, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>((1..13).chain([20]));
+    only_kinds::<ToServer<'_>>((1..14).chain(20..23));
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -175,19 +192,22 @@ fn messages_of_a_server_have_these_bytes() {
     };
     let welcome_hex =
         format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
-    let all_but = Leased::AllBut { others: vec![B], snapshot_dir: Some((*b".snap").into()) };
+    let all_but = Leased::AllBut { others: vec![B], snapshot_dir: Some((*b".snap").into()), alone: vec![A] };
     let all = [
         (welcome, &welcome_hex[..]),
         (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
         (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing, None), "03 0201 06050403 00 00 00"),
         (
             ToClient::Answer(SLOT, Ok(Reply::Done), all_but, Some(TOLD)),
-            &format!("03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01 {TOLD_HEX} 00")
+            &format!("03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01000000 0807060504030201 01 {TOLD_HEX} 00")
                 [..],
         ),
         (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing, None), "04 0201 06050403 00 00 02"),
-        (ToClient::Pong { number: 0x0102, taken: None }, "05 0201000000000000 00"),
-        (ToClient::Pong { number: 0x0102, taken: Some(3) }, "05 0201000000000000 01 03000000"),
+        (ToClient::Pong { number: 0x0102, taken: None, wall: 7 }, "05 0201000000000000 00 0700000000000000"),
+        (
+            ToClient::Pong { number: 0x0102, taken: Some(3), wall: 7 },
+            "05 0201000000000000 01 03000000 0700000000000000",
+        ),
         (ToClient::Closing { durable: true }, "06 01"),
         (ToClient::Recall { number: 2, nodes: vec![B] }, "07 0200000000000000 01000000 1100000000000000"),
         (ToClient::Granted { ticket: 9, result: Ok(()) }, "08 0900000000000000 00"),

@@ -93,7 +93,7 @@ impl Shard {
             Op::Append { node, data } => self.append(ctx, node, data),
             Op::ContentVersions { node, block } => self.content_versions(ctx, node, block),
             Op::Fsync { node } => self.fsync(ctx, node),
-            Op::SyncAll => self.sync_all(ctx),
+            Op::SyncAll => self.sync_for(ctx),
             Op::Allocate { node, offset, len, mode } => self.allocate(ctx, node, offset, len, mode),
             Op::SeekTo { node, offset, what } => self.seek(ctx, node, offset, what),
             Op::CopyRange { from, from_offset, to, to_offset, len } => {

@@ -30,6 +30,7 @@ mod dispatch;
 pub mod format;
 mod invalidate;
 mod invalidations;
+mod leasing;
 mod ops;
 mod paths;
 mod pools;

@@ -206,6 +206,14 @@ impl Sessions for Cell {
         self.commit()
     }
 
+    fn reserve_numbers(&self, number: u64, volume: u32, count: u64) -> Result<NodeId> {
+        self.shard.lock().reserve_numbers(number, volume, count)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shard.sync_all(&Ctx::system()).map(drop)
+    }
+
     fn commit(&self) -> Result<()> {
         self.shard.commit_now(&Ctx::system())
     }

@@ -9,6 +9,7 @@ use crate::clock::LockClock;
 use crate::commit::committer::Committer;
 use crate::format::keys::{self, Key};
 use crate::invalidations::Invalidations;
+use crate::leasing::{Agreed, First};
 use crate::pools::{Pool, Pools};
 use crate::sessions::Horizon;
 use crate::state::scrubs::Scrubbing;
@@ -19,7 +20,7 @@ use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
 use leeward_env::waits::{self, Cause};
 use leeward_env::{Ctx, Env, Flow, Nanos, Wait};
-use leeward_fs::leases::{Leases, Recalling};
+use leeward_fs::leases::Leases;
 use leeward_fs::{Error, NodeId, Result, Time, Turns, Watcher};
 use leeward_meta::Kv;
 use leeward_pool::GatedStore;
@@ -29,6 +30,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Why a change is refused that its client has told its program.
+const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 
 /// When users have left the stores alone for this time they do not need them now.
 const QUIET: Duration = Duration::from_millis(500);
@@ -204,44 +208,48 @@ impl Shard {
         ctx: &Ctx,
         f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
     ) -> Result<std::result::Result<T, NodeId>> {
-        let now = ctx.again.map_or_else(|| self.now(), |told| time_of(told.at));
+        let now = self.time_for(ctx);
         let leases = self.leases.are_used();
         let mut recalling = Vec::new();
         loop {
-            let mut told_later = Vec::new();
             let mut st = self.lock();
             let seq = st.publish_seq;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
+            if leases && self.leases.are_exclusive() {
+                tx.lets_clients_be(self.leases.owners());
+                if ctx.is_for_somebody() {
+                    tx.note_what_is_seen();
+                }
+            }
             let result = f(&mut tx);
-            if leases {
-                let changed = if result.is_ok() { tx.visibly_changed() } else { Vec::new() };
-                let conflicts = self.leases.conflict(ctx.client, &changed);
-                if conflicts && ctx.flow.work().is_some() {
-                    // nobody waits for background work, and it holds what others wait for
-                    told_later = changed;
-                } else if conflicts {
+            let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
+            match agreed.first {
+                First::Nothing => (),
+                First::Recall(nodes) => {
                     drop(st);
-                    recalling.push(self.recall(ctx, &changed)?);
+                    recalling.push(self.recall(ctx, &nodes)?);
                     continue;
                 }
-                if ctx.client > 0 && ctx.again.is_none() && result.is_ok() && tx.builds_on_others() {
+                First::Look(nodes) => {
+                    drop(st);
+                    drop(self.recall(ctx, &nodes)?);
+                    continue;
+                }
+                First::Commit => {
                     drop(st);
                     self.commit_first(ctx)?;
                     continue;
                 }
-                if !tx.leased().is_empty() {
-                    self.leases.grant(ctx.client, tx.leased());
-                }
+                First::Refuse => return Err(Error::Io(NOT_ALONE.into())),
             }
             match result {
                 Ok(value) => {
                     let changed = if self.tells_others(ctx) { tx.changed_inodes() } else { Vec::new() };
+                    let is_tight = tx.is_tight;
                     let dead = tx.finish();
                     let records = st.running.records.len();
                     drop(st);
-                    if !told_later.is_empty() {
-                        drop(self.leases.recall(ctx.client, &told_later));
-                    }
+                    self.tell_later(ctx, &agreed.told_later, is_tight);
                     changed.into_iter().for_each(|node| self.invalidate_known_inode(ctx, node));
                     dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
                     self.committer.hint(records, self.kv.batch_records());
@@ -255,6 +263,10 @@ impl Shard {
                         return Err(Error::Quota);
                     }
                 }
+                Err(Fail::Clients(volume)) => {
+                    drop(st);
+                    recalling.extend(self.recall_exclusive(ctx, Some(volume))?);
+                }
                 Err(Fail::Bin(dir)) => {
                     drop(st);
                     self.empty_bin_below(dir)?;
@@ -265,42 +277,6 @@ impl Shard {
                 }
             }
         }
-    }
-
-    /// Takes leases of other clients back, and waits for it.
-    fn recall(&self, ctx: &Ctx, nodes: &[NodeId]) -> Result<Recalling> {
-        let recalling = self.leases.recall(ctx.client, nodes);
-        Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| recalling.wait());
-        waits::note(Cause::Leases, None, waited);
-        Ok(recalling)
-    }
-
-    /// Makes all changes so far durable, before something builds on them.
-    fn commit_first(&self, ctx: &Ctx) -> Result<()> {
-        Self::may_wait(ctx)?;
-        self.commit_now(ctx)?;
-        self.publish_all();
-        Ok(())
-    }
-
-    /// For a change that will hold something others wait for: no other client has leases on this inode
-    /// then, and gets none as long as the result lives.
-    pub(crate) fn recall_first(&self, ctx: &Ctx, node: NodeId) -> Result<Option<Recalling>> {
-        if !self.leases.are_used() {
-            return Ok(None);
-        }
-        match self.leases.conflict(ctx.client, &[node]) {
-            true => self.recall(ctx, &[node]).map(Some),
-            false => Ok(Some(self.leases.recall(ctx.client, &[node]))),
-        }
-    }
-
-    /// Takes all leases in a volume back, and waits for it. None are granted as long as the result lives.
-    pub(crate) fn recall_volume(&self, volume: u32) -> Recalling {
-        let recalling = self.leases.recall_volume(volume);
-        recalling.wait();
-        recalling
     }
 
     /// Loads a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
@@ -515,7 +491,7 @@ impl Shard {
 }
 
 /// The time so many nanoseconds after the beginning of 1970.
-fn time_of(nanos: u64) -> Time {
+pub(crate) fn time_of(nanos: u64) -> Time {
     Time { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
 }
 

@@ -23,6 +23,7 @@ use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{InlineData, Kv, Value};
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Why an attempt ended.
@@ -39,6 +40,9 @@ pub enum Fail {
         /// What the operation adds below it.
         by: Stats,
     },
+    /// Clients on other machines must send what they have told their programs in this volume first: little
+    /// is left of a quota.
+    Clients(u32),
     /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
     /// The operation's answer.
@@ -109,6 +113,14 @@ pub struct Tx<'a> {
     shown: Vec<NodeId>,
     /// What a client on another machine may keep from now on, see [`Tx::lease`].
     leased: Vec<NodeId>,
+    /// The inodes that it has looked at, if that is noted.
+    seen: Option<RefCell<Vec<NodeId>>>,
+    /// The inode that it makes with a number that was reserved for the client.
+    made: Option<NodeId>,
+    /// How many clients have exclusive leases.
+    owners: usize,
+    /// A quota is near its limit, and clients are to tell their programs nothing more before it is here.
+    pub(crate) is_tight: bool,
     /// Whether nobody can see what changes.
     quiet: bool,
     /// Its number, if it succeeds.
@@ -160,6 +172,10 @@ impl<'a> Tx<'a> {
             charges: Vec::new(),
             shown: Vec::new(),
             leased: Vec::new(),
+            seen: None,
+            made: None,
+            owners: 0,
+            is_tight: false,
             quiet: false,
             effects: Vec::new(),
             inline_data: Vec::new(),
@@ -178,6 +194,7 @@ impl<'a> Tx<'a> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.clone());
         }
+        self.note_seen(key);
         if let Some(view) = keys::view_of(key) {
             // what it referred to may be gone with the snapshot
             self.st.snapshot_of(view)?;
@@ -196,8 +213,67 @@ impl<'a> Tx<'a> {
     /// only in its writes.
     fn is_fresh(&self, key: &Key) -> bool {
         let volume = keys::volume_of(key);
+        if self.made.is_some_and(|made| volume == made.volume() && keys::table_id(key) == made.inode()) {
+            return true;
+        }
         let first = self.fresh.iter().find(|(v, _)| *v == volume);
         first.is_some_and(|(_, first)| keys::table_id(key) >= *first)
+    }
+
+    /// So many clients may have changed something that is not here yet.
+    pub(crate) fn lets_clients_be(&mut self, owners: usize) {
+        self.owners = owners;
+    }
+
+    /// How many clients may have.
+    pub(crate) fn owners(&self) -> usize {
+        self.owners
+    }
+
+    /// From now on it is noted which inodes it looks at.
+    pub(crate) fn note_what_is_seen(&mut self) {
+        self.seen = Some(RefCell::default());
+    }
+
+    fn note_seen(&self, key: &Key) {
+        if let Some(seen) = &self.seen
+            && let Some(node) = keys::seen_inode(key)
+        {
+            let mut seen = seen.borrow_mut();
+            if seen.last() != Some(&node) {
+                seen.push(node);
+            }
+        }
+    }
+
+    /// Looks at records without that: at what only the file system itself wants to know.
+    pub(crate) fn unseen<T>(&self, f: impl FnOnce(&Self) -> T) -> T {
+        let before = self.seen.as_ref().map(|seen| seen.borrow().len());
+        let value = f(self);
+        if let (Some(seen), Some(before)) = (&self.seen, before) {
+            seen.borrow_mut().truncate(before);
+        }
+        value
+    }
+
+    /// It looks at nothing for its caller.
+    pub(crate) fn sees_nothing(&mut self) {
+        self.seen = None;
+    }
+
+    /// Takes the inodes that it has looked at.
+    pub(crate) fn take_seen(&self) -> Vec<NodeId> {
+        self.seen.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    /// It makes an inode with this number, which was reserved for the client.
+    pub(crate) fn makes(&mut self, node: NodeId) {
+        self.made = Some(node);
+    }
+
+    /// The inode that it makes with such a number.
+    pub(crate) fn made(&self) -> Option<NodeId> {
+        self.made
     }
 
     /// Writes a record without versions.
@@ -392,6 +468,7 @@ impl<'a> Tx<'a> {
         if let Some(view) = keys::view_of(from) {
             return self.scan_view(view, from, to, limit, reverse);
         }
+        self.note_seen(from);
         let page = self.kv.scan(from, to, limit + self.hidden(from, to), reverse).map_err(Error::from)?;
         let mut merged: BTreeMap<Key, Option<Value>> = page.into_iter().map(|(k, v)| (k, Some(v))).collect();
         for overlay in self.st.overlays() {
@@ -454,6 +531,7 @@ impl<'a> Tx<'a> {
             quiet,
             comes_to,
             goes_on,
+            made,
             ..
         } = self;
         debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
@@ -481,7 +559,10 @@ impl<'a> Tx<'a> {
         for effect in effects {
             st.take_effect(effect, &mut dead);
         }
-        shown.into_iter().for_each(|node| st.refs.add(node));
+        if let Some(made) = made {
+            st.sessions.use_number(ctx.client, made);
+        }
+        shown.into_iter().for_each(|node| st.refer(ctx, node));
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
         }

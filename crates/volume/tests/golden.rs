@@ -147,12 +147,13 @@ fn sessions_are_as_they_were() {
     assert_eq!(hex(&keys::outcome(0x0102, 3)), "ffffff170000000000000102000003");
     assert_eq!(keys::parse_outcome(&keys::outcome(0x0102, 3)), Some(3));
     let (secret, key) = ([0xab; 16], [0xcd; 32]);
-    for (away, flags) in [(false, "00"), (true, "01")] {
-        let record = SessionRecord { number: 0x0102, secret, key, away };
+    let all = [(false, false, "00"), (true, false, "01"), (false, true, "02"), (true, true, "03")];
+    for (away, expelled, flags) in all {
+        let record = SessionRecord { number: 0x0102, secret, key, away, expelled };
         let bytes = record.encode();
         assert_eq!(hex(&bytes), format!("01{flags}0000000000000102{}{}", "ab".repeat(16), "cd".repeat(32)));
         assert_eq!(SessionRecord::decode(&bytes), Ok(record));
-        for wrong in [&[2, bytes[1]][..], &[1, 2]] {
+        for wrong in [&[2, bytes[1]][..], &[1, 4]] {
             assert!(SessionRecord::decode(&[wrong, &bytes[2..]].concat()).is_err());
         }
         (0..bytes.len()).for_each(|cut| assert!(SessionRecord::decode(&bytes[..cut]).is_err()));

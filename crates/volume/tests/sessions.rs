@@ -22,6 +22,8 @@ impl Recaller for GiveBack {
     fn recall(&self, client: ClientId, number: u64, _: &[NodeId]) {
         self.0.recalled(client, number);
     }
+
+    fn expel(&self, _: u64) {}
 }
 
 fn client(number: u64) -> Ctx {
@@ -37,7 +39,7 @@ impl Rig {
     fn served() -> Rig {
         let rig = Rig::new();
         for number in [1, 2] {
-            let record = SessionRecord { number, secret: [1; 16], key: [2; 32], away: false };
+            let record = SessionRecord { number, secret: [1; 16], key: [2; 32], away: false, expelled: false };
             rig.cell.store_session(&record).expect("stored");
         }
         rig.cell.commit().expect("committed");
@@ -314,7 +316,7 @@ fn fsck_finds_calls_of_no_session_and_numbers_of_no_process() {
     let outcome = Outcome { call: 1, told: Told::default() };
     let inode = kv.get(&keys::inode(node)).expect("read").expect("there");
     let inode = Inode { content_lsn: 99 << 40, ..Inode::decode(&inode).expect("an inode") };
-    let session = SessionRecord { number: 5, secret: [0; 16], key: [0; 32], away: false };
+    let session = SessionRecord { number: 5, secret: [0; 16], key: [0; 32], away: false, expelled: false };
     let writes = vec![
         (keys::outcome(9, 0), Some(outcome.encode())),
         (keys::inode(node), Some(inode.encode())),

@@ -4,7 +4,7 @@ use super::slots::Outstanding;
 use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
     Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Slot, Standing, ToClient, ToServer, VERSION, frame,
-    message, unanswered_frame,
+    message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{Ctx, Nanos, Told};
@@ -173,6 +173,9 @@ impl Shared {
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
         self.drop_kept(&self.copies.connected(link.standing == Standing::Resumed));
+        if link.standing != Standing::Resumed {
+            self.behind.lock().forget_numbers();
+        }
         match link.standing {
             Standing::Resumed => (),
             Standing::New => self.begin_again(link.is_same_server),
@@ -197,6 +200,7 @@ impl Shared {
             if now >= ping_at {
                 ping_at = now + PING_STEP;
                 self.copies.tidy();
+                self.share_idle(&link.pipe);
                 link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
             let left = ping_at.saturating_sub(self.env.now()).max(1);
@@ -218,6 +222,7 @@ impl Shared {
             while let Some(said) = link.next()? {
                 self.hear(&link.pipe, said)?;
             }
+            link.pipe.flush();
         }
         Ok(any)
     }
@@ -248,19 +253,19 @@ impl Shared {
                 self.answered(pipe, slot, (result, leased, told));
                 Ok(())
             }
-            ToClient::Pong { number, taken: None } => {
-                self.copies.renewed(number);
-                Ok(())
-            }
-            ToClient::Pong { taken: Some(term), .. } => {
-                self.drop_kept(&self.copies.taken(term));
+            ToClient::Pong { number, taken, wall } => {
+                self.behind.lock().heard_time(wall, self.env.now());
+                match taken {
+                    None => self.copies.renewed(number),
+                    Some(term) => {
+                        self.drop_kept(&self.copies.taken(term));
+                        self.state.lock().slots.doubt();
+                    }
+                }
                 Ok(())
             }
             ToClient::Recall { number, nodes } => {
-                let read = self.copies.void(&nodes);
-                self.drop_attributes(&nodes);
-                let (pipe, said) = (pipe.clone(), frame(&ToServer::Recalled(number)));
-                self.when_dropped(read, move || pipe.send(&said));
+                self.recalled(pipe, number, &nodes);
                 Ok(())
             }
             ToClient::Granted { ticket, result } => {
@@ -276,6 +281,16 @@ impl Shared {
         }
     }
 
+    /// Leases are recalled. That is answered when the server has all that was told of these inodes, and the
+    /// front end keeps nothing of them.
+    fn recalled(self: &Arc<Self>, pipe: &Arc<Pipe>, number: u64, nodes: &[NodeId]) {
+        let read = self.copies.void(nodes);
+        self.drop_attributes(nodes);
+        let until = self.behind.lock().ends(nodes);
+        let (pipe, said, shared) = (pipe.clone(), frame(&ToServer::Recalled(number)), self.clone());
+        self.when_dropped(read, move || shared.when_answered(until, move || pipe.send(&said)));
+    }
+
     /// Gives the answer to a call.
     fn answered(
         self: &Arc<Self>,
@@ -283,12 +298,14 @@ impl Shared {
         slot: Slot,
         (result, leased, told): (leeward_fs::Result<Reply>, Leased, Option<Told>),
     ) {
+        let mut at = 0;
         let mut state = self.state.lock();
         let mut answered = state.slots.answered(slot);
         if let (Some(told), Some((call, _))) = (told, &mut answered)
             && !call.is_given_up()
         {
             state.told.add(told, call);
+            at = told.at;
             let hold = state.told.are_too_many();
             for place in state.slots.hold_changes(hold) {
                 pipe.send(state.slots.sending(place));
@@ -309,12 +326,15 @@ impl Shared {
             }
         }
         drop(state);
+        if at > 0 {
+            self.behind.lock().heard_change(at);
+        }
         let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
         self.drop_pages(not_kept.into_iter().collect());
     }
 
     /// The front end drops what it may have kept of these inodes.
-    fn drop_kept(&self, nodes: &[NodeId]) {
+    pub(super) fn drop_kept(&self, nodes: &[NodeId]) {
         self.drop_attributes(nodes);
         self.drop_pages(nodes.to_vec());
     }
@@ -357,10 +377,13 @@ impl Shared {
     fn ask_again(&self, pipe: &Arc<Pipe>) {
         let state = self.state.lock();
         for call in state.slots.changing_content() {
-            pipe.send(&unanswered_frame(call));
+            pipe.send(&call);
         }
         for again in state.told.again() {
             pipe.send(&again);
+        }
+        for foretold in state.slots.foretold() {
+            pipe.send(foretold);
         }
         pipe.send(&frame(&ToServer::CaughtUp));
     }

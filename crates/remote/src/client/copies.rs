@@ -15,6 +15,8 @@
 //!
 //! One lock, held for a few instructions.
 
+mod foretell;
+
 use super::content::{Ahead, Content, Found, Reading};
 use super::disk::{Block, DiskContent};
 use super::files;
@@ -23,7 +25,7 @@ use crate::message::Leased;
 use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
-use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, Time};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -65,6 +67,8 @@ struct State {
     connected: bool,
     /// How often the server has taken all leases.
     term: u32,
+    /// Inodes on which this client has exclusive leases, and when it has used them last.
+    alone: FxHashMap<NodeId, Nanos>,
     /// Counts whatever touches a mark.
     events: u64,
     marks: Box<[Mark]>,
@@ -79,12 +83,16 @@ struct Known {
     /// The front end may have pages of it: it has read, and was told to keep them.
     read: bool,
     kept: bool,
+    /// The time of the last change that was told before the server made it.
+    told_at: Time,
     copy: Option<Box<Copy>>,
 }
 
 #[derive(Default)]
 struct Copy {
     attr: Option<Attr>,
+    /// Bytes that are allocated, if the attributes are there and that is known.
+    allocated: Option<u64>,
     /// Values, or that there is none.
     xattrs: Vec<(usize, Result<Box<[u8]>>)>,
     names: BTreeMap<Box<[u8]>, Option<(NodeId, Kind)>>,
@@ -151,6 +159,8 @@ pub(super) struct Asked {
     changes: Vec<usize>,
     what: What,
     references: bool,
+    /// Its answer was told before: the front end has counted its references.
+    is_foretold: bool,
     /// It may change inodes that are behind names which are not known.
     unknown: bool,
     /// Where content that it reads is kept, besides.
@@ -202,6 +212,7 @@ impl Copies {
             until: 0,
             connected: false,
             term: 0,
+            alone: FxHashMap::default(),
             events: 0,
             marks: vec![Mark::default(); MARKS].into(),
         };
@@ -348,6 +359,7 @@ impl Copies {
                 gone.push((*node, known.server));
                 state.drop_all(*node, now);
                 state.known.remove(node);
+                state.alone.remove(node);
             }
         }
         let changes = state.begin(gone.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
@@ -391,6 +403,7 @@ impl Copies {
             return Vec::new();
         }
         (state.term, state.until) = (0, 0);
+        state.alone.clear();
         state.known.values_mut().for_each(|known| known.server = 0);
         state.clear(now)
     }
@@ -431,6 +444,7 @@ impl Copies {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         state.term = term;
+        state.alone.clear();
         state.clear(now)
     }
 
@@ -442,6 +456,7 @@ impl Copies {
         let marks: Vec<usize> = nodes.iter().map(|node| Of::Inode(*node).mark()).collect();
         state.touch(&marks);
         nodes.iter().for_each(|node| state.drop_all(*node, now));
+        nodes.iter().for_each(|node| _ = state.alone.remove(node));
         nodes.iter().copied().filter(|node| state.take_read(*node)).collect()
     }
 }
@@ -757,6 +772,17 @@ impl State {
             && let Some(copy) = self.keeper(since, leased, attr.node, &of)
         {
             copy.attr = Some(*attr);
+            // of a file in one piece from its beginning it is known what more a write allocates
+            copy.allocated = (attr.size == 0 && attr.blocks == 0).then_some(0);
+        }
+    }
+
+    /// Keeps exclusive leases that an answer grants.
+    fn learn_alone(&mut self, since: u64, leased: &Leased, now: Nanos) {
+        for node in leased.alone() {
+            if self.known.contains_key(node) && self.is_quiet(since, &[Of::Inode(*node)]) {
+                self.alone.insert(*node, now);
+            }
         }
     }
 
@@ -845,7 +871,16 @@ impl State {
 impl Asked {
     fn new(copies: &Copies, event: u64, changes: Vec<usize>, what: What) -> Asked {
         let copies = copies.clone();
-        Asked { copies, event, changes, what, references: false, unknown: false, disk: None }
+        Asked {
+            copies,
+            event,
+            changes,
+            what,
+            references: false,
+            is_foretold: false,
+            unknown: false,
+            disk: None,
+        }
     }
 
     /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
@@ -893,7 +928,7 @@ impl Asked {
         if let (true, Ok(reply)) = (self.references, result) {
             for node in reply.references() {
                 let known = state.known.entry(node).or_default();
-                known.front += 1;
+                known.front += u64::from(!self.is_foretold);
                 known.server += 1;
             }
         }
@@ -935,6 +970,7 @@ impl Asked {
             }
             _ => (),
         }
+        state.learn_alone(since, leased, now);
         state.touch(&std::mem::take(&mut self.changes));
         if std::mem::take(&mut self.unknown) {
             state.drop_copies();

@@ -12,8 +12,9 @@
 //!
 //! What it tells may be kept: see [`copies`].
 //!
-//! Locks: the state, then a pipe; `files`, `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
+//! Locks: `behind`, then the state, then a pipe or `copies`; `files`, `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
 
+mod behind;
 mod commands;
 mod connect;
 mod content;
@@ -21,6 +22,7 @@ mod copies;
 mod disk;
 mod doors;
 mod files;
+mod foretold;
 mod groups;
 mod locks;
 mod read;
@@ -31,6 +33,7 @@ mod workers;
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
 pub use commands::{CommandLost, User};
+use behind::Behind;
 use copies::{Asked, Copies};
 pub use disk::CacheOptions;
 use disk::DiskContent;
@@ -108,6 +111,8 @@ struct Shared {
     changed: Condvar,
     files: Mutex<ChangedFiles>,
     copies: Copies,
+    /// Changes that programs were told of and that are not answered.
+    behind: Mutex<Behind>,
     disk: Option<Arc<DiskContent>>,
     /// For reading from it.
     disk_readers: Workers,
@@ -191,6 +196,7 @@ impl Client {
             changed: Condvar::new(),
             files: Mutex::default(),
             copies: Copies::new(env),
+            behind: Mutex::default(),
             disk: options.cache.as_ref().and_then(|cache| open_cache(env, cache)),
             disk_readers: Workers::new(env, "remote-disk", THREADS),
             groups: GroupsOfPrograms::default(),
@@ -222,8 +228,9 @@ impl Client {
         }
     }
 
-    /// Ends the session. Whatever still waits fails.
+    /// Ends the session, when the server has answered what programs were told. Whatever still waits fails.
     pub fn close(&self) {
+        self.settle();
         self.0.copies.lost();
         let mut state = self.0.state.lock();
         let before = std::mem::replace(&mut state.phase, Phase::Ended);
@@ -253,18 +260,17 @@ impl Client {
         self.0.disk.iter().for_each(|disk| disk.settle());
     }
 
-    /// Sends an operation; answered by `answer`.
-    fn ask_op(&self, ctx: &Ctx, op: Op<'_>, answer: Answer) {
-        let (caller, asked) = (self.caller(ctx, &op), self.0.copies.asked(ctx, &op));
-        self.ask(Call::Op(caller, op), Some(asked), answer);
-    }
-
     /// Sends a call; answered by `answer`.
     fn ask(&self, call: Call<'_>, asked: Option<Asked>, answer: Answer) {
+        self.ask_in_order(call, 0, asked, answer);
+    }
+
+    /// The same for a call with a place among those that run in order; 0: it has none.
+    fn ask_in_order(&self, call: Call<'_>, order: u64, asked: Option<Asked>, answer: Answer) {
         // references are returned when the session goes on, however late
         let is_kept = slots::returns_references(&call);
         let timeout = if is_kept { None } else { self.0.timeout };
-        let call = Outstanding::new(call, self.0.env.now(), asked, answer);
+        let call = Outstanding::new(call, self.0.env.now(), asked, answer).in_order(order);
         if call.byte_count() > FRAME_BYTES_MAX {
             // the server would hang up, again and again
             return call.fail(Error::Invalid);
@@ -390,6 +396,9 @@ impl Backend for Client {
         if let Some(which) = about_root(&op) {
             return self.ask_of_root(ctx, (op, which), Box::new(answer));
         }
+        if let Some(told) = self.foretell(&ctx, &op) {
+            return answer(told);
+        }
         let answer: Answer = match op {
             Op::Fsync { node } => {
                 let (client, asked) = (self.clone(), self.0.files.lock().changes());
@@ -404,6 +413,12 @@ impl Backend for Client {
                     let result = client.0.files.lock().all_synced(asked, result);
                     answer(result);
                 })
+            }
+            Op::Lookup { .. } | Op::List { attrs: true, .. } => {
+                let client = self.clone();
+                // the reference is counted already
+                let ctx = Ctx { refs: false, ..ctx };
+                Box::new(move |result| client.newest(ctx, result, Box::new(answer)))
             }
             _ => match files::changed(&op) {
                 Some(node) => {
@@ -445,7 +460,8 @@ impl Backend for Client {
         self.forget_all(ctx, &[(node, count)]);
     }
 
-    fn forget_all(&self, _: Ctx, all: &[(NodeId, u64)]) {
+    fn forget_all(&self, ctx: Ctx, all: &[(NodeId, u64)]) {
+        let all = self.forget_answered(ctx, all);
         for some in all.chunks(FORGETS_MAX) {
             let (gone, asked) = self.0.copies.forget(some);
             if !gone.is_empty() {

@@ -94,12 +94,14 @@ impl Client {
     fn fetch_from_server(&self, fetch: Fetch) {
         let Fetch { ctx, node, range, ahead, answer, .. } = fetch;
         let op = Op::Read { node, offset: range.start, len: (range.end - range.start) as u32 };
-        let asked = match &ahead {
-            Some(call) => self.0.copies.asked_ahead(call),
-            None => self.0.copies.asked(&ctx, &op),
-        };
-        let asked = asked.kept_on(self.0.disk.clone());
-        self.ask(Call::Op(self.caller(&ctx, &op), op), Some(asked), answer);
+        let disk = self.0.disk.clone();
+        self.ask_read(&ctx, op, answer, |copies| {
+            let asked = match &ahead {
+                Some(call) => copies.asked_ahead(call),
+                None => copies.asked(&ctx, &op),
+            };
+            asked.kept_on(disk)
+        });
     }
 }
 
@@ -114,7 +116,7 @@ impl DiskRead {
         let start = ((fetch.range.start - first) as usize).min(end);
         let mut result = Ok(Reply::Data(bytes[start..end].to_vec()));
         // the version was that of a lease
-        let leased = Leased::AllBut { others: Vec::new(), snapshot_dir: None };
+        let leased = Leased::AllBut { others: Vec::new(), snapshot_dir: None, alone: Vec::new() };
         let not_kept = asked.answered(&mut result, &leased);
         (fetch.answer)(result);
         self.client.0.drop_pages(not_kept.into_iter().collect());

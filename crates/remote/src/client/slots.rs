@@ -1,7 +1,7 @@
 //! Calls that are not answered, in their slots.
 
 use super::copies::Asked;
-use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame};
+use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, body_at, frame, unanswered_frame};
 use leeward_env::{Nanos, Told};
 use leeward_fs::locks::LockCall;
 use leeward_fs::sessions::Again;
@@ -41,6 +41,11 @@ pub(super) struct Outstanding {
     brings_data: bool,
     /// What it is about.
     of: Vec<NodeId>,
+    /// Its place among calls that run in order, if it is one of those; and whether its change was told before.
+    order: u64,
+    is_foretold: bool,
+    /// The server has taken the lease under which it was told: it must not run under another.
+    is_doubtful: bool,
     /// Whether it was sent, so that it may have been done.
     sent: bool,
     asked: Nanos,
@@ -54,25 +59,31 @@ impl Outstanding {
     pub(super) fn new(call: Call<'_>, asked: Nanos, keeps: Option<Asked>, answer: Answer) -> Outstanding {
         let (repeatable, gives_references, returns_references) = match &call {
             Call::Op(caller, op) => (is_repeatable(op), caller.refs && op.gives_references(), false),
+            // one that was told is for its session only
+            Call::InOrder(caller, behind, op) => {
+                (behind.is_none() && is_repeatable(op), caller.refs && op.gives_references(), false)
+            }
+            Call::Numbers { .. } => (true, false, false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
             Call::Access(_) => (true, false, false),
             Call::Command(..) => (false, false, false),
             Call::Refer { .. } => (true, false, true),
         };
         let read_bytes = match &call {
-            Call::Op(_, Op::Read { len, .. }) => *len as usize,
+            Call::Op(_, Op::Read { len, .. }) | Call::InOrder(_, _, Op::Read { len, .. }) => *len as usize,
             _ => 0,
         };
         let again = match &call {
-            Call::Op(_, op) => op.again(),
+            Call::Op(_, op) | Call::InOrder(_, _, op) => op.again(),
             _ => Again::Nothing,
         };
         let (remembered, changes_content) =
             (matches!(again, Again::Change | Again::Content), again == Again::Content);
         let of = match &call {
-            Call::Op(_, op) => op.node().into_iter().collect(),
+            Call::Op(_, op) | Call::InOrder(_, _, op) => op.node().into_iter().collect(),
             _ => Vec::new(),
         };
+        let is_foretold = matches!(&call, Call::InOrder(_, Some(_), _));
         let brings_data = matches!(&call, Call::Op(_, Op::Write { .. } | Op::Append { .. }));
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
@@ -86,6 +97,9 @@ impl Outstanding {
             changes_content,
             brings_data,
             of,
+            order: 0,
+            is_foretold,
+            is_doubtful: false,
             sent,
             asked,
             keeps,
@@ -96,10 +110,15 @@ impl Outstanding {
     /// The change that it was, as [`crate::message::again_frame`] takes it, and the inodes that it was about.
     pub(super) fn take_change(&mut self, told: Told) -> (Box<[u8]>, Vec<NodeId>) {
         let mut body = std::mem::take(&mut self.frame);
-        body.drain(..SLOT_AT + SLOT_BYTES);
+        body.drain(..body_at(&body));
         let mut of = std::mem::take(&mut self.of);
         of.extend((told.node > 0).then_some(NodeId(told.node)));
         (body.into(), of)
+    }
+
+    /// Gives it a place among calls that run in order.
+    pub(super) fn in_order(self, order: u64) -> Outstanding {
+        Outstanding { order, ..self }
     }
 
     /// Bytes of its message.
@@ -258,17 +277,40 @@ impl Slots {
     }
 
     /// Frames of calls that change content and may have been done.
-    pub(super) fn changing_content(&self) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn changing_content(&self) -> impl Iterator<Item = Vec<u8>> {
         let calls = self.places.iter().filter_map(|at| at.call.as_ref());
         calls
             .filter(|call| call.changes_content && call.sent && !call.is_given_up())
-            .map(|call| &call.frame[..])
+            .map(|call| unanswered_frame(&call.frame))
     }
 
-    /// Places with calls, to be sent again.
+    /// Places with calls, to be sent again; those that run in order in theirs.
     pub(super) fn unanswered(&self) -> Vec<u16> {
-        let places = (0u16..).zip(&self.places);
-        places.filter(|(_, at)| at.call.is_some()).map(|(place, _)| place).collect()
+        let order = |at: &Place| at.call.as_ref().map(|call| call.order);
+        let mut places: Vec<_> =
+            (0u16..).zip(&self.places).filter_map(|(place, at)| Some((order(at)?, place))).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(_, place)| place).collect()
+    }
+
+    /// Frames of changes that were told and not answered, in their order: a process after a crash runs them
+    /// before anything else.
+    pub(super) fn foretold(&self) -> impl Iterator<Item = &[u8]> {
+        let calls = self.unanswered().into_iter().filter_map(|place| {
+            self.places[usize::from(place)].call.as_ref().filter(|call| call.is_foretold)
+        });
+        calls.filter(|call| !call.is_doubtful && !call.is_given_up()).map(|call| &call.frame[..])
+    }
+
+    /// The server has taken all leases.
+    pub(super) fn doubt(&mut self) {
+        let calls = self.places.iter_mut().filter_map(|at| at.call.as_mut());
+        calls.for_each(|call| call.is_doubtful |= call.is_foretold);
+    }
+
+    /// Whether a call gets a slot at once, and changes need not wait.
+    pub(super) fn are_free(&self) -> bool {
+        !self.holds_changes && (!self.free.is_empty() || self.places.len() < usize::from(SLOTS_MAX))
     }
 
     /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not

@@ -127,6 +127,7 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
         client: 0,
         call: None,
         again: None,
+        foretold: None,
         pid: 0,
         flow: Flow { uid, job: 0 },
         class: caller.class,
@@ -148,12 +149,14 @@ fn groups<'a>(grant: &Grant, caller: &'a Caller, squashed: bool) -> (u32, Cow<'a
 /// Bytes that the answer to a call may have.
 pub(super) fn answer_bytes(call: &Call<'_>) -> usize {
     match call {
-        Call::Op(_, Op::Read { len, .. }) => *len as usize,
-        Call::Op(_, Op::List { limit, .. }) => limit.saturating_mul(ENTRY_BYTES),
-        Call::Op(_, Op::ListParts { limit, .. } | Op::ListUploads { limit, .. }) => {
-            limit.saturating_mul(ENTRY_BYTES)
-        }
-        Call::Op(_, Op::GetXattr { .. } | Op::ListXattr { .. }) => limits::XATTR_VALUE_BYTES_MAX,
+        Call::Op(_, op) | Call::InOrder(_, _, op) => match op {
+            Op::Read { len, .. } => *len as usize,
+            Op::List { limit, .. } | Op::ListParts { limit, .. } | Op::ListUploads { limit, .. } => {
+                limit.saturating_mul(ENTRY_BYTES)
+            }
+            Op::GetXattr { .. } | Op::ListXattr { .. } => limits::XATTR_VALUE_BYTES_MAX,
+            _ => 0,
+        },
         Call::Access(_) => FRAME_BYTES_MAX,
         _ => 0,
     }

@@ -1,5 +1,6 @@
 //! One connection at the server: who it is, and what it asks.
 
+use super::in_order::Coming;
 use super::lasting::Job;
 use super::line::Line;
 use super::session::{Begun, Host, Session};
@@ -227,23 +228,38 @@ fn hear_in(
 ) -> Then {
     let recovery = &shared.recovery;
     match said {
+        ToServer::Call(slot, Call::InOrder(caller, Some(behind), op)) if recovery.is_parking(session) => {
+            let coming = Coming { slot, caller, behind: Some(behind), op };
+            connection.goes_on(recovery.park(session, &coming))
+        }
         ToServer::Call(..) if !recovery.is_over() => {
             connection.is_wrong("a call came before the server was ready")
         }
         ToServer::Call(slot, call) => call_in(shared, connection, session, (slot, call)),
         ToServer::Ping { number, term } => {
-            let taken = match shared.leases.keepalive(session.id.number, term) {
-                Keepalive::Renewed => Some(None),
+            let is_busy = session.lines.are_busy();
+            let taken = match shared.leases.keepalive(session.id.number, term, is_busy) {
+                Keepalive::Renewed => {
+                    if session.is_expelled() {
+                        let _ = shared.lasting.send(Job::Knows(session.clone()));
+                    }
+                    Some(None)
+                }
                 Keepalive::Taken(term) => Some(Some(term)),
                 Keepalive::Silence => None,
             };
             if let Some(taken) = taken {
-                connection.line.pipe.send(&frame(&ToClient::Pong { number, taken }));
+                let wall = shared.env.wall();
+                connection.line.pipe.send(&frame(&ToClient::Pong { number, taken, wall }));
             }
             Then::GoOn
         }
         ToServer::Recalled(number) => {
             shared.leases.recalled(session.id.number, number);
+            Then::GoOn
+        }
+        ToServer::Share(nodes) => {
+            shared.leases.share(session.id.number, &nodes);
             Then::GoOn
         }
         ToServer::Again(..) | ToServer::Unanswered(..) | ToServer::CaughtUp
@@ -402,6 +418,10 @@ fn call_in(
             let referred = shared.refer(session, (&nodes, last));
             answer.give(None, referred.map(|()| Reply::Done));
         }
+        Call::InOrder(caller, behind, op) => {
+            super::in_order::hear(shared, session, Coming { slot, caller, behind, op }, answer);
+        }
+        Call::Numbers { volume } => answer.give(None, shared.reserve_numbers(session, volume)),
         Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
         Call::Op(caller, op) => match session.admit(&caller, &op) {
             Err(e) => answer.give(None, Err(e)),
@@ -433,7 +453,7 @@ fn answer_again(
     told: Told,
 ) {
     let answer = Session::answer(session, shared, slot, 0);
-    let Call::Op(caller, op) = call else {
+    let (Call::Op(caller, op) | Call::InOrder(caller, _, op)) = call else {
         return answer.give(None, Err(Error::Invalid));
     };
     match session.admit(caller, op) {

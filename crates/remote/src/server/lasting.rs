@@ -27,6 +27,8 @@ pub(super) enum Job {
     LetIn(Arc<Connection>, Letting),
     /// A session is over.
     Forget(u64),
+    /// The client of a session knows that its leases were taken.
+    Knows(Arc<Session>),
 }
 
 /// Does jobs until the server is gone.
@@ -51,6 +53,12 @@ impl Shared {
             match job {
                 Job::LetIn(connection, of) => {
                     letting.extend(self.prepare(&connection, of).map(|let_in| (connection, let_in)))
+                }
+                Job::Knows(session) => {
+                    session.set_expelled(false);
+                    if let Err(e) = self.store_session(&session, session.is_away()) {
+                        tracing::warn!("a session cannot be stored: {e}");
+                    }
                 }
                 Job::Forget(number) => {
                     if let Err(e) = self.store.end_session(number) {
@@ -92,12 +100,13 @@ impl Shared {
         found.map_err(|(why, text)| connection.refuse(why, &text)).ok()
     }
 
-    fn store_session(&self, session: &Session, away: bool) -> Result<()> {
+    pub(super) fn store_session(&self, session: &Session, away: bool) -> Result<()> {
         if !session.is_lasting() {
             return Ok(());
         }
         let number = session.id.number;
-        let record = SessionRecord { number, secret: session.id.secret, key: session.key, away };
+        let (secret, key, expelled) = (session.id.secret, session.key, session.is_expelled());
+        let record = SessionRecord { number, secret, key, away, expelled };
         self.store.store_session(&record)
     }
 

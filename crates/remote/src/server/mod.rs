@@ -14,6 +14,7 @@ mod admit;
 mod commands;
 mod connection;
 mod figures;
+mod in_order;
 mod lasting;
 mod line;
 mod locks;
@@ -27,12 +28,13 @@ pub use figures::HostFigures;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Refusal, SessionId, Standing, ToClient, frame};
+use crate::message::{NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
 use connection::{Connection, Conversation, Letting, Next};
 use leeward_env::{Env, Nanos};
-use leeward_fs::NodeId;
+use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::Sessions;
+use leeward_fs::{NodeId, Op, Reply};
 use leeward_vfs::Gate;
 use leeward_vfs::locks::LockTable;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
@@ -126,6 +128,7 @@ struct Shared {
     enrolling: AtomicUsize,
     /// Tells clients whether this is still the same process.
     instance: u64,
+    stopping: AtomicBool,
     ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     settle: Sender<session::Settled>,
@@ -168,6 +171,7 @@ impl Server {
             next_token: AtomicUsize::new(WAKE.0 + 1),
             enrolling: AtomicUsize::new(0),
             instance: u64::from_le_bytes(env.secret()),
+            stopping: AtomicBool::new(false),
             ended: Arc::default(),
             wakers,
             settle,
@@ -262,10 +266,15 @@ impl Server {
     }
 
     /// Lets nobody in any more, and takes no more calls. Calls at work are answered.
+    ///
+    /// Clients send first what they have told their programs: a server after an end in order knows nothing of
+    /// them, and waits for nobody. One that is silent is waited for as long as for its leases.
     pub fn stop(&self) {
-        if self.shared.ended.swap(true, Ordering::AcqRel) {
+        if self.shared.stopping.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.shared.leases.end_exclusive();
+        self.shared.ended.store(true, Ordering::Release);
         for listener in &self.listeners {
             // SAFETY: a valid descriptor. It ends the wait for connections.
             unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
@@ -305,6 +314,14 @@ impl Recaller for Recalls {
         let session = shared.sessions.lock().get(&client).cloned();
         if let Some(connection) = session.and_then(|session| session.connection()) {
             connection.pipe.send(&frame(&ToClient::Recall { number, nodes: nodes.to_vec() }));
+        }
+    }
+
+    fn expel(&self, client: ClientId) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let session = shared.sessions.lock().get(&client).cloned();
+        if let Some(session) = session {
+            shared.expel(&session);
         }
     }
 }
@@ -500,6 +517,8 @@ impl Shared {
     fn recover(self: &Arc<Self>) {
         match self.recovery.run(&*self.store, || self.has_ended()) {
             Ok(closed) => {
+                self.run_parked();
+                self.recovery.finish(&closed);
                 for number in closed {
                     let session = self.sessions.lock().get(&number).cloned();
                     if let Some(session) = session {
@@ -520,6 +539,45 @@ impl Shared {
                 connection.line.pipe.send(&frame(&ToClient::Ready));
             }
         }
+    }
+
+    /// Runs changes that clients have told their programs and that the process before has not answered: the
+    /// first that anybody asks for, so nobody has seen what they change.
+    fn run_parked(self: &Arc<Self>) {
+        for (number, slot, caller, behind, op) in self.recovery.take_parked() {
+            let session = self.sessions.lock().get(&number).cloned();
+            let (Some(session), Ok(op)) = (session, Op::take(&mut Input::new(&op))) else { continue };
+            // else it is answered, or refused, when it is sent again
+            if !session.is_expelled()
+                && session.done_before(slot).is_none() && matches!(session.begin(slot), session::Begun::Run) {
+                let answer = Session::answer(&session, self, slot, 0);
+                let coming = in_order::Coming { slot, caller, behind: Some(behind), op };
+                in_order::run_after_crash(self, &session, coming, answer);
+            }
+        }
+        // before anybody changes what nobody has leases on: after one more crash these would come later
+        if let Err(e) = self.store.commit() {
+            tracing::error!("what clients had not sent cannot be made durable: {e}");
+        }
+    }
+
+    /// Before a silent client loses exclusive leases: a process after this one must not take what the client
+    /// has not sent for something that comes first. All that it was told is durable.
+    fn expel(&self, session: &Arc<Session>) {
+        session.expel();
+        let stored = self.store_session(session, true).and_then(|()| self.store.sync());
+        if let Err(e) = stored {
+            tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
+        }
+    }
+
+    /// Reserves inode numbers for a client that makes inodes before it says so.
+    fn reserve_numbers(&self, session: &Session, volume: u32) -> leeward_fs::Result<Reply> {
+        if session.host().grant.is_restricted() || !session.is_lasting() {
+            return Err(leeward_fs::Error::NotPermitted);
+        }
+        let first = self.store.reserve_numbers(session.id.number, volume, NUMBERS_AT_ONCE)?;
+        Ok(Reply::Offset(first.0))
     }
 
     /// The session of this process that a client goes on with.
@@ -565,7 +623,7 @@ impl Shared {
         let session = match &known {
             Some(record) => {
                 let outcomes = self.store.outcomes(id.number).map_err(busy)?;
-                Arc::new(session.known(outcomes, record.away))
+                Arc::new(session.known(outcomes, record))
             }
             None => Arc::new(session),
         };
@@ -584,6 +642,10 @@ impl Shared {
             Some((name, grant)) if name == session.host().name => {
                 let before = session.host();
                 let is_checked = grant.is_restricted() && !before.grant.is_restricted();
+                if grant.read_only && !before.grant.read_only {
+                    // what it has told its programs may still come
+                    self.leases.recall_exclusive_of(session.id.number).wait();
+                }
                 if before.grant.volumes == grant.volumes && !is_checked {
                     return session.set_host(Host { name, grant });
                 }

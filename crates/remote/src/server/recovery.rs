@@ -7,8 +7,10 @@
 //! [`WAIT_TIME`] is closed: durably, before anything else runs, so that it does not come after others
 //! have gone on without it.
 
+use super::in_order::Coming;
 use super::session::Session;
-use crate::message::{Caller, ToClient, frame};
+use crate::message::{Behind, Caller, FRAME_BYTES_MAX, Slot, ToClient, frame};
+use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_env::{Ctx, Env, Nanos, Told};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::TAKEN_AFTER;
@@ -26,6 +28,8 @@ const WAIT_TIME: Nanos = TAKEN_AFTER;
 const TIME_MAX: Nanos = 120_000_000_000;
 /// Bytes of changes of one client at hand, above which no more are read from it.
 const WAITING_BYTES_MAX: usize = 2 << 20;
+/// Bytes of changes of one client that were not answered, at most.
+const PARKED_BYTES_MAX: usize = 2 * BEHIND_BYTES_MAX as usize + FRAME_BYTES_MAX;
 /// How often clients hear that the server is there.
 const SAY_STEP: Nanos = 1_000_000_000;
 /// How long clients may take to name the inodes that they have references to, and sessions that were away to
@@ -63,10 +67,18 @@ struct Awaited {
     /// Calls that were done and not answered, by number.
     unanswered: BTreeMap<u64, Change>,
     bytes: usize,
+    /// Changes that its client has told its programs and that were not answered, in order.
+    parked: Vec<Parked>,
+    /// Bytes of these.
+    parked_bytes: usize,
     /// The number of its last change.
     last: u64,
     caught_up: bool,
 }
+
+/// A change that was not answered: its session, its slot, who asked, what was told, the operation as in
+/// messages.
+pub(super) type Parked = (u64, Slot, Caller, Behind, Vec<u8>);
 
 /// A change that is to be done again.
 struct Change {
@@ -79,7 +91,17 @@ struct Change {
 impl Awaited {
     fn new(until: Nanos) -> Awaited {
         let (waiting, unanswered) = Default::default();
-        Awaited { until, session: None, waiting, unanswered, bytes: 0, last: 0, caught_up: false }
+        Awaited {
+            until,
+            session: None,
+            waiting,
+            unanswered,
+            bytes: 0,
+            parked: Vec::new(),
+            parked_bytes: 0,
+            last: 0,
+            caught_up: false,
+        }
     }
 
     /// The number of its next change.
@@ -214,6 +236,41 @@ impl Recovery {
         Ok(())
     }
 
+    /// Whether changes of a session that were not answered are kept until all told ones are done again.
+    pub(super) fn is_parking(&self, session: &Session) -> bool {
+        let state = self.state.lock();
+        !state.over && state.awaited.get(&session.id.number).is_some_and(|awaited| !awaited.caught_up)
+    }
+
+    /// A client sends a change that was not answered, in order.
+    ///
+    /// # Errors
+    /// In words: there are too many.
+    pub(super) fn park(
+        &self,
+        session: &Session,
+        coming: &Coming<'_>,
+    ) -> std::result::Result<(), &'static str> {
+        let mut state = self.state.lock();
+        let now = self.env.now();
+        let Some(awaited) = state.awaited.get_mut(&session.id.number) else { return Ok(()) };
+        let mut op = Vec::new();
+        coming.op.put(&mut op);
+        awaited.until = now + WAIT_TIME;
+        awaited.parked_bytes += op.len();
+        let Some(behind) = coming.behind.filter(|_| awaited.parked_bytes <= PARKED_BYTES_MAX) else {
+            return Err("too much was not answered");
+        };
+        awaited.parked.push((session.id.number, coming.slot, coming.caller.clone(), behind, op));
+        Ok(())
+    }
+
+    /// Takes these changes of all clients.
+    pub(super) fn take_parked(&self) -> Vec<Parked> {
+        let mut state = self.state.lock();
+        state.awaited.values_mut().flat_map(|awaited| std::mem::take(&mut awaited.parked)).collect()
+    }
+
     /// A client has asked for all.
     pub(super) fn caught_up(&self, number: u64) {
         if let Some(awaited) = self.state.lock().awaited.get_mut(&number) {
@@ -291,11 +348,11 @@ impl Recovery {
                 "{back} of {expected} machines are back after a crash, {done} changes of theirs looked at, in {took} ms"
             );
         }
-        self.finish(&closed);
         Ok(closed)
     }
 
-    fn finish(&self, closed: &[u64]) {
+    /// From now on all requests run.
+    pub(super) fn finish(&self, closed: &[u64]) {
         let mut state = self.state.lock();
         for number in closed {
             state.known.remove(number);

@@ -2,12 +2,13 @@
 
 use super::admit::{self, Grant};
 use super::figures::Counts;
+use super::in_order::Lines;
 use super::line::Line;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
-use leeward_fs::sessions::{self, Outcome};
+use leeward_fs::sessions::{self, Outcome, SessionRecord};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
@@ -66,9 +67,13 @@ pub(super) struct Session {
     pub(super) counts: Arc<Counts>,
     /// Bytes that the answers to calls at work may have.
     promised: AtomicUsize,
+    /// Calls that run in order.
+    pub(super) lines: Lines,
     /// Whether it survives the server's process.
     is_lasting: bool,
     away: AtomicBool,
+    /// Exclusive leases of its client were taken, and the client does not know that.
+    expelled: AtomicBool,
     /// A process before had noted that it was away.
     was_away: bool,
     /// The number of the last change that the client was told of, and up to which it knows that they are durable.
@@ -155,13 +160,19 @@ impl Like {
 
 /// What of an answer the client may keep: of what it tells, that on which the client has got leases.
 fn leased(like: Option<Like>, result: &Result<Reply>) -> Leased {
-    let Granted { nodes, snapshot_dir } = leases::take_granted();
+    let Granted { nodes, exclusive: alone, snapshot_dir } = leases::take_granted();
     let Some(of) = like.and_then(|like| like.tells_of).filter(|_| !nodes.is_empty()) else {
-        return Leased::Nothing;
+        return match alone.is_empty() {
+            true => Leased::Nothing,
+            false => {
+                let others = result.iter().flat_map(Reply::references).collect();
+                Leased::AllBut { others, snapshot_dir: None, alone }
+            }
+        };
     };
     let granted: FxHashSet<NodeId> = nodes.into_iter().collect();
     let told = std::iter::once(of).chain(result.iter().flat_map(Reply::references));
-    Leased::AllBut { others: told.filter(|node| !granted.contains(node)).collect(), snapshot_dir }
+    Leased::AllBut { others: told.filter(|node| !granted.contains(node)).collect(), snapshot_dir, alone }
 }
 
 /// The inode that the answer to an operation tells something lasting of.
@@ -207,8 +218,10 @@ impl Session {
             state: Mutex::new(state),
             counts,
             promised: AtomicUsize::new(0),
+            lines: Lines::default(),
             is_lasting,
             away: AtomicBool::new(false),
+            expelled: AtomicBool::new(false),
             was_away: false,
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
@@ -236,8 +249,9 @@ impl Session {
     }
 
     /// The session of a process before, with what came of its calls.
-    pub(super) fn known(mut self, outcomes: Vec<(u16, Outcome)>, was_away: bool) -> Session {
-        self.was_away = was_away;
+    pub(super) fn known(mut self, outcomes: Vec<(u16, Outcome)>, record: &SessionRecord) -> Session {
+        self.was_away = record.away;
+        *self.expelled.get_mut() = record.expelled;
         let state = self.state.get_mut();
         state.is_known = true;
         for (slot, outcome) in outcomes {
@@ -253,6 +267,14 @@ impl Session {
     /// Whether it survives the server's process.
     pub(super) fn is_lasting(&self) -> bool {
         self.is_lasting && !self.is_gateway.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_expelled(&self) -> bool {
+        self.expelled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_expelled(&self, expelled: bool) {
+        self.expelled.store(expelled, Ordering::Release);
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -288,6 +310,19 @@ impl Session {
             connection.pipe.close();
         }
         true
+    }
+
+    /// Its client was silent for too long: nothing that it has sent counts any more, and it comes back by
+    /// another connection.
+    pub(super) fn expel(&self) {
+        let mut state = self.state.lock();
+        self.set_away(true);
+        self.set_expelled(true);
+        let connection = state.connection.take();
+        drop(state);
+        if let Some(connection) = connection {
+            connection.pipe.close();
+        }
     }
 
     /// Its client has another connection soon: nothing counts any more that came by the one before.
@@ -720,7 +755,8 @@ mod tests {
     #[test]
     fn a_call_that_a_process_before_has_done_is_not_run_again() {
         let told = Told { lsn: 7, ..Told::default() };
-        let session = session().known(vec![(0, Outcome { call: 5, told })], false);
+        let record = SessionRecord { number: 1, secret: [0; 16], key: [0; 32], away: false, expelled: false };
+        let session = session().known(vec![(0, Outcome { call: 5, told })], &record);
         let at = |place, number| Slot { place, number };
         for earlier in [0, 3, 4] {
             assert!(matches!(session.begin(at(0, earlier)), Begun::Wrong), "{earlier}");
@@ -728,7 +764,7 @@ mod tests {
         assert_eq!(session.done_before(at(0, 5)), Some(told));
         assert!(matches!(session.begin(at(0, 5)), Begun::Done(found) if found == told));
         assert!(matches!(session.begin(at(0, 5)), Begun::Running));
-        let session = super::tests::session().known(vec![(0, Outcome { call: 5, told })], false);
+        let session = super::tests::session().known(vec![(0, Outcome { call: 5, told })], &record);
         assert!(matches!(session.begin(at(0, 6)), Begun::Run));
         assert!(matches!(session.begin(at(1, 1000)), Begun::Run), "of a slot nothing is known");
         assert!(matches!(session.begin(at(1, 1000)), Begun::Running));

@@ -14,6 +14,7 @@ impl Request for SyncAll {
     type Reply = Done;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        drop(shard.recall_exclusive(&Ctx::system(), None).map_err(about("sync"))?);
         shard.sync_all(&Ctx::system()).map_err(about("sync"))?;
         Ok(Done {})
     }

@@ -22,7 +22,10 @@ impl Request for UsageShow {
     type Reply = Usage;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Usage, Failure> {
-        let usage = shard.resolve(&self.path).and_then(|node| shard.usage(node));
+        let usage = shard.resolve(&self.path).and_then(|node| {
+            drop(shard.recall_exclusive(&Ctx::system(), Some(node.volume()))?);
+            shard.usage(node)
+        });
         usage.map_err(about(&self.path))
     }
 }

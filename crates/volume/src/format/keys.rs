@@ -97,6 +97,14 @@ pub fn parse_inode(key: &[u8]) -> Option<NodeId> {
         .then(|| NodeId::new(volume, u64::from_be_bytes(*inode)))
 }
 
+/// The inode that a record tells of, if it is one of those that somebody sees who asks for the inode, its
+/// names, its content or its extended attributes.
+pub fn seen_inode(key: &[u8]) -> Option<NodeId> {
+    let seen = [tag::INODE, tag::DENTRY, tag::EXTENTS, tag::XATTR_PLAIN, tag::XATTR];
+    let is_seen = key.get(12).is_some_and(|tag| seen.contains(tag));
+    (is_seen && volume_of(key) < leeward_fs::VIEW_FIRST).then(|| NodeId::new(volume_of(key), table_id(key)))
+}
+
 /// Recursive statistics of a directory.
 pub fn stats(dir: NodeId) -> Key {
     build(dir.volume(), dir.inode(), tag::STATS, &[])

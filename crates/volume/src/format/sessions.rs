@@ -8,11 +8,13 @@ use leeward_meta::Value;
 
 const VERSION: u8 = 1;
 const AWAY: u8 = 1;
+const EXPELLED: u8 = 2;
 
 impl Stored for SessionRecord {
-    /// The encoding: version, flags (1: away), number u64, secret (16 bytes), key (32 bytes).
+    /// The encoding: version, flags (1: away, 2: expelled), number u64, secret (16 bytes), key (32 bytes).
     fn encode(&self) -> Value {
-        let mut out = vec![VERSION, u8::from(self.away) * AWAY];
+        let flags = u8::from(self.away) * AWAY | u8::from(self.expelled) * EXPELLED;
+        let mut out = vec![VERSION, flags];
         out.extend_from_slice(&self.number.to_be_bytes());
         out.extend_from_slice(&self.secret);
         out.extend_from_slice(&self.key);
@@ -26,8 +28,9 @@ impl Stored for SessionRecord {
             let (secret, rest) = rest.split_first_chunk()?;
             let key = rest.try_into().ok()?;
             let number = u64::from_be_bytes(*number);
-            let record = SessionRecord { number, secret: *secret, key, away: *flags == AWAY };
-            (*version == VERSION && *flags <= AWAY).then_some(record)
+            let (away, expelled) = (flags & AWAY != 0, flags & EXPELLED != 0);
+            let record = SessionRecord { number, secret: *secret, key, away, expelled };
+            (*version == VERSION && *flags <= AWAY | EXPELLED).then_some(record)
         })();
         parsed.ok_or_else(|| Error::Corrupt("a session".into()))
     }

@@ -215,6 +215,7 @@ impl Tx<'_> {
     /// [`Op::Forget`](leeward_fs::Op::Forget).
     pub(crate) fn forget(&mut self, node: NodeId, count: u64) -> TxResult<Reply> {
         self.quietly();
+        self.sees_nothing();
         if self.st.refs.get(node) <= count && self.st.orphans.contains(&node) {
             if self.st.sessions.keep_all() {
                 self.then(Effect::Held(node));
@@ -223,7 +224,7 @@ impl Tx<'_> {
                 self.free(node, &inode)?;
             }
         }
-        self.st.refs.sub(node, count);
+        self.st.unrefer(self.ctx, node, count);
         Ok(Reply::Done)
     }
 }

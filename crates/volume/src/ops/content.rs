@@ -609,7 +609,10 @@ impl Shard {
             }
             self.log.unhold(addr.segment);
             match done? {
-                Ok(Written::Done) => return Ok(Some(Reply::Written(len))),
+                Ok(Written::Done) => {
+                    self.watch_room_for_clients(pool);
+                    return Ok(Some(Reply::Written(len)));
+                }
                 Ok(Written::NotThere) => return Ok(None),
                 Ok(Written::Crowded(chunk)) => {
                     self.merge_chunk(ctx, node, chunk)?;

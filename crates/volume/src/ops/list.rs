@@ -125,12 +125,26 @@ impl Shard {
         }
     }
 
+    /// Entries of which another client knows more, and none that have attributes already.
+    fn owned_entries(&self, ctx: &Ctx, entries: &[Entry]) -> Option<Vec<NodeId>> {
+        if !self.leases.are_exclusive() {
+            return None;
+        }
+        let missing: Vec<NodeId> = entries.iter().filter(|e| e.attr.is_none()).map(|e| e.node).collect();
+        Some(self.leases.owned_by_others(ctx.client, &missing)).filter(|owned| !owned.is_empty())
+    }
+
     /// Adds attributes; entries whose inode went away meanwhile are left out.
     pub(crate) fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
         loop {
             let mut missing = Vec::new();
             let mut st = self.lock();
             let seq = st.publish_seq;
+            if let Some(owned) = self.owned_entries(ctx, entries) {
+                drop(st);
+                drop(self.recall(ctx, &owned)?);
+                continue;
+            }
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, self.now());
             for entry in entries.iter_mut().filter(|e| e.attr.is_none()) {
                 match tx.get(&keys::inode(entry.node)) {
@@ -143,7 +157,7 @@ impl Shard {
                     Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
-                    Err(Fail::Stage(_) | Fail::Quota { .. } | Fail::Bin(_)) => {}
+                    Err(Fail::Stage(_) | Fail::Quota { .. } | Fail::Clients(_) | Fail::Bin(_)) => {}
                 }
             }
             if !tx.leased().is_empty() {

@@ -129,12 +129,25 @@ impl Tx<'_> {
         Ok((node, inode))
     }
 
+    /// A number that the client has given, of those that were reserved for it.
+    fn allocate_foretold(&mut self, volume: u32, node: NodeId, after_crash: bool) -> TxResult<(NodeId, u32)> {
+        if after_crash {
+            return self.allocate_again(volume, node);
+        }
+        let birth = self.st.volumes.get(&volume).ok_or(Error::Stale)?.epoch;
+        if node.volume() != volume || !self.st.sessions.has_number(self.ctx.client, node) {
+            return Err(Error::Invalid.into());
+        }
+        self.makes(node);
+        Ok((node, birth))
+    }
+
     /// The number that an inode had which a crash has taken.
     fn allocate_again(&mut self, volume: u32, node: NodeId) -> TxResult<(NodeId, u32)> {
         let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
-        // numbers below were given out durably, those above not by the process before
-        let given_out = self.st.sessions.given_out(volume);
-        if node.volume() != volume || !given_out.contains(&node.inode()) {
+        // numbers below were given out durably, or reserved for clients; those above not by the process before
+        let end = self.st.sessions.given_out(volume).end.max(v.next_inode);
+        if node.volume() != volume || node.inode() < 2 || node.inode() >= end {
             return Err(Error::Invalid.into());
         }
         let birth = v.epoch;
@@ -148,6 +161,9 @@ impl Tx<'_> {
     pub(crate) fn allocate_inode(&mut self, volume: u32) -> TxResult<(NodeId, u32)> {
         if let Some(told) = self.ctx.again {
             return self.allocate_again(volume, NodeId(told.node));
+        }
+        if let Some(foretold) = self.ctx.foretold {
+            return self.allocate_foretold(volume, NodeId(foretold.node), foretold.after_crash);
         }
         if self.st.sessions.has_left_out() {
             self.st.leave_out_numbers();

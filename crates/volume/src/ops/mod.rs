@@ -2,6 +2,7 @@
 //! [`Tx`].
 
 mod acl;
+mod alone;
 mod attr;
 mod content;
 mod copy;
@@ -68,7 +69,7 @@ impl Tx<'_> {
             if self.st.quotas.get(at).is_some() {
                 dirs.push(at);
             }
-            at = NodeId::new(at.volume(), self.inode(at)?.parent);
+            at = self.above(at)?;
         }
         Ok(dirs)
     }
@@ -77,8 +78,12 @@ impl Tx<'_> {
     pub(crate) fn charge(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
         for quota_dir in self.quota_dirs(dir)? {
             let sum = self.charged(quota_dir).plus(by);
-            if (by.bytes > 0 || by.inodes() > 0) && self.ctx.again.is_none() {
+            let grows = by.bytes > 0 || by.inodes() > 0;
+            if grows && self.ctx.foretold.is_some() {
+                self.charge_foretold(quota_dir, sum);
+            } else if grows && self.ctx.again.is_none() {
                 self.check_quota(quota_dir, sum)?;
+                self.leave_room_for_clients(quota_dir, sum)?;
             }
             self.charges.push((quota_dir, by));
         }
@@ -112,8 +117,14 @@ impl Tx<'_> {
             if at == top {
                 return Ok(true);
             }
-            at = NodeId::new(at.volume(), self.inode(at)?.parent);
+            at = self.above(at)?;
         }
         Ok(false)
+    }
+
+    /// The directory above one, in its volume; of the volume's root number 0. Clients that change directories
+    /// by themselves move none.
+    fn above(&self, dir: NodeId) -> TxResult<NodeId> {
+        Ok(NodeId::new(dir.volume(), self.unseen(|tx| tx.inode(dir))?.parent))
     }
 }

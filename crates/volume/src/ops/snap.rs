@@ -352,6 +352,7 @@ impl Shard {
     pub(crate) fn take(&self, ctx: &Ctx, dir: NodeId, name: &[u8]) -> Result<u32> {
         self.admit(ctx, &Op::Make { dir, name, make: Make::Dir, mode: 0, umask: 0 })?;
         let gids = ctx.groups();
+        let _recalling = self.recall_exclusive(ctx, Some(dir.volume()))?;
         let epoch = self.transact(ctx, |tx| tx.take_snapshot(dir, name, &gids))?;
         self.invalidate_snapshot(dir, name);
         Ok(epoch)
@@ -413,6 +414,7 @@ impl Shard {
             Op::List { after, limit, attrs, .. } => self.list_snapshots(ctx, dir, after, limit, attrs),
             Op::Make { name, make: Make::Dir, .. } => {
                 let gids = ctx.groups();
+                let _recalling = self.recall_exclusive(ctx, Some(dir.volume()))?;
                 self.transact(ctx, |tx| {
                     let epoch = tx.take_snapshot(dir, name, &gids)?;
                     let root = tx.snapshot_root(dir, epoch);

@@ -26,12 +26,24 @@ impl Shard {
     /// [`Op::Fsync`](leeward_fs::Op::Fsync).
     pub(crate) fn fsync(&self, ctx: &Ctx, node: NodeId) -> Result<Reply> {
         Self::may_wait(ctx)?;
+        if self.leases.are_exclusive() {
+            let owned = self.leases.owned_by_others(ctx.client, &[node]);
+            let _recalling = (!owned.is_empty()).then(|| self.recall(ctx, &owned)).transpose()?;
+        }
         self.stage(ctx, node)?;
         self.commit_now(ctx)?;
         Ok(Reply::Done)
     }
 
-    /// [`Op::SyncAll`](leeward_fs::Op::SyncAll).
+    /// [`Op::SyncAll`](leeward_fs::Op::SyncAll). A client has sent its own changes before.
+    pub(crate) fn sync_for(&self, ctx: &Ctx) -> Result<Reply> {
+        if ctx.client == 0 {
+            drop(self.recall_exclusive(ctx, None)?);
+        }
+        self.sync_all(ctx)
+    }
+
+    /// Makes all changes so far durable.
     pub(crate) fn sync_all(&self, ctx: &Ctx) -> Result<Reply> {
         Self::may_wait(ctx)?;
         self.log.seal_older(Duration::ZERO);

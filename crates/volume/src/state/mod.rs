@@ -37,6 +37,7 @@ use crate::state::snapshots::Snapshots;
 use crate::state::unreadable::Unreadable;
 use bins::Bins;
 use leeward_data::{Object, PoolId, SegmentInfo};
+use leeward_env::{Ctx, Door};
 use leeward_fs::NodeId;
 use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::FlowSettings;
@@ -118,6 +119,8 @@ pub struct State {
     pub quotas: Quotas,
     /// References of front ends.
     pub refs: Refs,
+    /// Those of the kernel of this machine, which keeps what it knows until it is told.
+    pub known_here: Refs,
     /// The number of the last change.
     pub lsn: u64,
     /// Sessions of clients.
@@ -145,6 +148,27 @@ impl State {
             true => self.snapshots.held(dir.volume()).held.bytes,
             false => 0,
         }
+    }
+
+    /// A front end has one more reference to an inode.
+    pub(crate) fn refer(&mut self, ctx: &Ctx, node: NodeId) {
+        self.refs.add(node);
+        if ctx.door == Door::Mount {
+            self.known_here.add(node);
+        }
+    }
+
+    /// A front end returns references to an inode.
+    pub(crate) fn unrefer(&mut self, ctx: &Ctx, node: NodeId, count: u64) {
+        self.refs.sub(node, count);
+        if ctx.door == Door::Mount {
+            self.known_here.sub(node, count);
+        }
+    }
+
+    /// Whether the kernel of this machine knows an inode.
+    pub(crate) fn is_known_here(&self, node: NodeId) -> bool {
+        self.known_here.get(node) > 0
     }
 
     /// The number of the next change.

@@ -7,13 +7,16 @@ use crate::format::keys::{self, Table};
 use crate::format::stored::Stored;
 use crate::state::{RecordCache, State};
 use leeward_fs::sessions::SessionRecord;
-use leeward_fs::{NodeId, Result};
+use leeward_fs::{Error, NodeId, Result};
 use leeward_meta::{Kv, Moment};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Bits of a change's number below that of the process.
 pub(crate) const COUNTER_BITS: u32 = 40;
+/// Inode numbers that are reserved for one client at most.
+const RESERVED_MAX: u64 = 1 << 16;
 /// More inodes than a process makes between two commits.
 const UNCOMMITTED_INODES_MAX: u64 = 1 << 24;
 
@@ -37,6 +40,8 @@ pub struct SessionTable {
     held: BTreeSet<NodeId>,
     /// The inode numbers of each volume that the process before may have given out without a commit.
     given_out: BTreeMap<u32, Range<u64>>,
+    /// The inode numbers that are reserved for each client and not used yet.
+    reserved: FxHashMap<u64, FxHashSet<NodeId>>,
 }
 
 impl SessionTable {
@@ -111,7 +116,20 @@ impl SessionTable {
 
     /// Whether it was the last one.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
+        self.reserved.remove(&number);
         self.records.remove(&number).is_some() && self.records.is_empty()
+    }
+
+    /// Whether an inode number is reserved for a client, and not used yet.
+    pub(crate) fn has_number(&self, client: u64, node: NodeId) -> bool {
+        self.reserved.get(&client).is_some_and(|numbers| numbers.contains(&node))
+    }
+
+    /// A client has used a number.
+    pub(crate) fn use_number(&mut self, client: u64, node: NodeId) {
+        if let Some(numbers) = self.reserved.get_mut(&client) {
+            numbers.remove(&node);
+        }
     }
 
     /// Clients of a process before may still come.
@@ -160,6 +178,27 @@ impl State {
                 self.volumes_dirty.insert(number);
             }
         }
+    }
+
+    /// Reserves inode numbers of a volume for a client. Returns the first. They need not be durable before they
+    /// are used: see [`SessionTable::given_out`].
+    pub(crate) fn reserve_numbers(&mut self, client: u64, volume: u32, count: u64) -> Result<NodeId> {
+        if self.sessions.has_left_out() {
+            self.leave_out_numbers();
+        }
+        if !self.sessions.has(client) {
+            return Err(Error::NotPermitted);
+        }
+        let reserved = self.sessions.reserved.entry(client).or_default();
+        if reserved.len() as u64 + count > RESERVED_MAX {
+            return Err(Error::NotPermitted);
+        }
+        let v = self.volumes.get_mut(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
+        let first = v.next_inode;
+        v.next_inode += count;
+        reserved.extend((first..first + count).map(|inode| NodeId::new(volume, inode)));
+        self.volumes_dirty.insert(volume);
+        Ok(NodeId::new(volume, first))
     }
 
     /// Moves what is not stored yet into the running transaction.

@@ -52,10 +52,10 @@ impl Request for SnapRestore {
         let parent = if all_of_dir { dir } else { shard.node_at(above)? };
         let restore =
             Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
+        // nobody keeps or tells anything of the volume meanwhile: its steps tell other machines, and do not wait
+        let _recalling = shard.recall_volume(parent.volume());
         let done = shard.restore(&restore, all_of_dir, caller.progress).map_err(|e| refusal(e, target))?;
         shard.settle()?;
-        // its steps have told other machines, and have not waited for them
-        drop(shard.recall_volume(parent.volume()));
         shard.invalidate_entry(parent, leaf.as_bytes());
         shard.invalidate_inode(parent);
         Ok(Restored(done))
