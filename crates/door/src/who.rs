@@ -33,7 +33,7 @@ impl Principal {
             client: 0,
             call: None,
             again: None,
-        foretold: None,
+            foretold: None,
             pid: 0,
             flow: Flow { uid: self.uid, job: 0 },
             class: Class::Batch,

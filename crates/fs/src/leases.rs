@@ -133,8 +133,9 @@ struct Table {
     clients: FxHashMap<ClientId, Client>,
     /// Leases of all clients.
     count: usize,
-    /// Those that are exclusive.
+    /// Those that are exclusive, and clients that have some.
     exclusive: usize,
+    owners: usize,
     /// Until when nobody gets an exclusive lease on these.
     contended: FxHashMap<NodeId, Nanos>,
 }
@@ -223,9 +224,18 @@ impl Table {
             && matches!(holders, Holders::Only(only) if *only == client)
         {
             *holders = Holders::One(client);
-            self.exclusive -= 1;
-            self.clients.entry(client).and_modify(|c| c.exclusive -= 1);
+            self.count_exclusive(client, -1);
         }
+    }
+
+    /// A client has so many more exclusive leases.
+    fn count_exclusive(&mut self, client: ClientId, by: isize) {
+        let Some(c) = self.clients.get_mut(&client) else { return };
+        let had = c.exclusive > 0;
+        c.exclusive = c.exclusive.saturating_add_signed(by);
+        self.exclusive = self.exclusive.saturating_add_signed(by);
+        self.owners =
+            self.owners + usize::from(!had && c.exclusive > 0) - usize::from(had && c.exclusive == 0);
     }
 
     /// The other client that has an exclusive lease on an inode.
@@ -268,8 +278,9 @@ impl Table {
         c.recalls.clear();
         c.asked_for.clear();
         let leases = std::mem::take(&mut c.leases);
-        self.exclusive -= std::mem::take(&mut c.exclusive);
+        let exclusive = c.exclusive as isize;
         self.count -= leases.len();
+        self.count_exclusive(client, -exclusive);
         leases.into_iter().for_each(|node| self.drop_holder(client, node));
     }
 
@@ -427,8 +438,7 @@ impl Leases {
             }
             if let Some(holders @ Holders::One(_)) = table.holders.get_mut(node) {
                 *holders = Holders::Only(client);
-                table.exclusive += 1;
-                table.clients.entry(client).and_modify(|c| c.exclusive += 1);
+                table.count_exclusive(client, 1);
             }
             granted.push(*node);
         }
@@ -442,9 +452,8 @@ impl Leases {
         let table = &mut *table;
         let Some(c) = table.clients.get_mut(&client) else { return };
         if c.leases.insert(node) {
-            c.exclusive += 1;
             table.count += 1;
-            table.exclusive += 1;
+            table.count_exclusive(client, 1);
             table.holders.insert(node, Holders::Only(client));
         }
         self.0.note(table);
@@ -453,7 +462,9 @@ impl Leases {
     /// Whether a client has exclusive leases on all of these inodes.
     pub fn are_owned(&self, client: ClientId, nodes: &[NodeId]) -> bool {
         let table = self.0.table.lock();
-        nodes.iter().all(|node| matches!(table.holders.get(node), Some(Holders::Only(only)) if *only == client))
+        nodes
+            .iter()
+            .all(|node| matches!(table.holders.get(node), Some(Holders::Only(only)) if *only == client))
     }
 
     /// Whether there are exclusive leases.
@@ -463,7 +474,7 @@ impl Leases {
 
     /// Clients that have exclusive leases.
     pub fn owners(&self) -> usize {
-        self.0.table.lock().clients.values().filter(|c| c.exclusive > 0).count()
+        self.0.table.lock().owners
     }
 
     /// Those of these inodes on which another client has an exclusive lease.
@@ -489,13 +500,15 @@ impl Leases {
     /// Asks all clients for their exclusive leases, of a volume or of all, as [`Leases::recall`] does.
     pub fn recall_exclusive(&self, volume: Option<u32>) -> Recalling {
         let is_in = |node: &NodeId| volume.is_none_or(|volume| node.volume() == volume);
-        let is_it = |(node, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(_)) && is_in(node);
+        let is_it =
+            |(node, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(_)) && is_in(node);
         self.ask(0, None, |table| table.holders.iter().filter(is_it).map(|(node, _)| *node).collect())
     }
 
     /// Asks one client for its exclusive leases, in the same way.
     pub fn recall_exclusive_of(&self, client: ClientId) -> Recalling {
-        let is_it = |(_, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(only) if *only == client);
+        let is_it =
+            |(_, holders): &(&NodeId, &Holders)| matches!(holders, Holders::Only(only) if *only == client);
         self.ask(0, None, |table| table.holders.iter().filter(is_it).map(|(node, _)| *node).collect())
     }
 

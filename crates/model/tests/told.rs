@@ -60,7 +60,8 @@ fn serve(cell: &SimCell) {
 impl Served {
     fn new(cell: SimCell) -> Served {
         for number in [1, 2] {
-            let record = SessionRecord { number, secret: [0; 16], key: [0; 32], away: false, expelled: false };
+            let record =
+                SessionRecord { number, secret: [0; 16], key: [0; 32], away: false, expelled: false };
             cell.cell.store_session(&record).expect("stored");
         }
         cell.cell.commit().expect("committed");

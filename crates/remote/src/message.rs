@@ -392,6 +392,57 @@ impl Wire<'_> for AccessCall {
     }
 }
 
+fn put_call(slot: Slot, call: &Call<'_>, out: &mut Vec<u8>) {
+    match call {
+        Call::Op(caller, op) => {
+            out.push(2);
+            slot.put(out);
+            caller.put(out);
+            op.put(out);
+        }
+        Call::Forget(all) => {
+            out.push(3);
+            slot.put(out);
+            all.put(out);
+        }
+        Call::Lock(caller, call) => {
+            out.push(7);
+            slot.put(out);
+            caller.put(out);
+            call.put(out);
+        }
+        Call::Command(caller, command) => {
+            out.push(8);
+            slot.put(out);
+            caller.put(out);
+            command.put(out);
+        }
+        Call::Refer { nodes, last } => {
+            out.push(9);
+            slot.put(out);
+            nodes.put(out);
+            last.put(out);
+        }
+        Call::Access(call) => {
+            out.push(20);
+            slot.put(out);
+            call.put(out);
+        }
+        Call::InOrder(caller, behind, op) => {
+            out.push(IN_ORDER);
+            slot.put(out);
+            behind.put(out);
+            caller.put(out);
+            op.put(out);
+        }
+        Call::Numbers { volume } => {
+            out.push(22);
+            slot.put(out);
+            volume.put(out);
+        }
+    }
+}
+
 impl<'a> Wire<'a> for ToServer<'a> {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -399,35 +450,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 out.push(1);
                 hello.put(out);
             }
-            ToServer::Call(slot, Call::Op(caller, op)) => {
-                out.push(2);
-                slot.put(out);
-                caller.put(out);
-                op.put(out);
-            }
-            ToServer::Call(slot, Call::Forget(all)) => {
-                out.push(3);
-                slot.put(out);
-                all.put(out);
-            }
-            ToServer::Call(slot, Call::Lock(caller, call)) => {
-                out.push(7);
-                slot.put(out);
-                caller.put(out);
-                call.put(out);
-            }
-            ToServer::Call(slot, Call::Command(caller, command)) => {
-                out.push(8);
-                slot.put(out);
-                caller.put(out);
-                command.put(out);
-            }
-            ToServer::Call(slot, Call::Refer { nodes, last }) => {
-                out.push(9);
-                slot.put(out);
-                nodes.put(out);
-                last.put(out);
-            }
+            ToServer::Call(slot, call) => put_call(*slot, call, out),
             ToServer::Again(caller, told, op) => {
                 out.push(10);
                 told.put(out);
@@ -440,23 +463,6 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 slot.put(out);
                 caller.put(out);
                 op.put(out);
-            }
-            ToServer::Call(slot, Call::Access(call)) => {
-                out.push(20);
-                slot.put(out);
-                call.put(out);
-            }
-            ToServer::Call(slot, Call::InOrder(caller, behind, op)) => {
-                out.push(IN_ORDER);
-                slot.put(out);
-                behind.put(out);
-                caller.put(out);
-                op.put(out);
-            }
-            ToServer::Call(slot, Call::Numbers { volume }) => {
-                out.push(22);
-                slot.put(out);
-                volume.put(out);
             }
             ToServer::Share(nodes) => {
                 out.push(13);

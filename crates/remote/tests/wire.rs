@@ -13,9 +13,8 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    Behind,
-    AccessCall, Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient, ToServer,
-    frame, message,
+    AccessCall, Behind, Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient,
+    ToServer, frame, message,
 };
 use std::fmt::Debug;
 
@@ -199,8 +198,9 @@ fn messages_of_a_server_have_these_bytes() {
         (ToClient::Answer(SLOT, Ok(Reply::Done), Leased::Nothing, None), "03 0201 06050403 00 00 00"),
         (
             ToClient::Answer(SLOT, Ok(Reply::Done), all_but, Some(TOLD)),
-            &format!("03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01000000 0807060504030201 01 {TOLD_HEX} 00")
-                [..],
+            &format!(
+                "03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01000000 0807060504030201 01 {TOLD_HEX} 00"
+            )[..],
         ),
         (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing, None), "04 0201 06050403 00 00 02"),
         (ToClient::Pong { number: 0x0102, taken: None, wall: 7 }, "05 0201000000000000 00 0700000000000000"),

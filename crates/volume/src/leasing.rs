@@ -4,48 +4,21 @@
 //! (`docs/decisions/0032` and `0036`): what others have leases on is recalled, what they alone know is
 //! recalled before it is seen, and what a client has told its program must be its own.
 
+use crate::agreed::{Agreed, First};
 use crate::shard::{Shard, time_of};
 use crate::tx::Tx;
 use leeward_data::PoolId;
+use leeward_env::Ctx;
 use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_env::waits::{self, Cause};
-use leeward_env::Ctx;
 use leeward_fs::leases::Recalling;
-use leeward_fs::{NodeId, Result, Time};
+use leeward_fs::{Error, NodeId, Result, Time};
 
+/// Why a change is refused that its client has told its program.
+const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 /// Clients may change things by themselves while a pool has room for so many times what they can have told
 /// and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;
-
-/// What must be done before a transaction takes effect.
-#[derive(Default)]
-pub(crate) enum First {
-    /// Nothing: it does.
-    #[default]
-    Nothing,
-    /// Leases on these inodes must come back. Then it runs again.
-    Recall(Vec<NodeId>),
-    /// The same where it only looks: then it may get leases itself.
-    Look(Vec<NodeId>),
-    /// What others have changed must be durable. Then it runs again.
-    Commit,
-    /// It must not: its client has lost the leases under which it was told.
-    Refuse,
-}
-
-/// How a transaction goes with leases.
-#[derive(Default)]
-pub(crate) struct Agreed {
-    pub(crate) first: First,
-    /// Leases on these are recalled when it has taken effect.
-    pub(crate) told_later: Vec<NodeId>,
-}
-
-impl Agreed {
-    fn after(first: First) -> Agreed {
-        Agreed { first, told_later: Vec::new() }
-    }
-}
 
 impl Shard {
     /// Holds a transaction against the leases, and grants those that come with it. Under the lock.
@@ -76,7 +49,7 @@ impl Shard {
         if is_ok {
             self.leave_alone(ctx, tx, &changed);
         }
-        Agreed { first: First::Nothing, told_later }
+        Agreed { first: None, told_later }
     }
 
     /// Recalls after a transaction what nobody waits for.
@@ -86,6 +59,17 @@ impl Shard {
         }
         if is_tight {
             drop(self.leases.recall_exclusive(None));
+        }
+    }
+
+    /// Does what must be done before a transaction takes effect. Not under the lock. What it returns keeps leases
+    /// from being granted until the transaction has taken effect.
+    pub(crate) fn do_first(&self, ctx: &Ctx, first: First) -> Result<Option<Recalling>> {
+        match first {
+            First::Recall(nodes) => self.recall(ctx, &nodes).map(Some),
+            First::Look(nodes) => self.recall(ctx, &nodes).map(|_| None),
+            First::Commit => self.commit_first(ctx).map(|()| None),
+            First::Refuse => Err(Error::Io(NOT_ALONE.into())),
         }
     }
 
@@ -99,7 +83,7 @@ impl Shard {
     }
 
     /// Makes all changes so far durable, before something builds on them.
-    pub(crate) fn commit_first(&self, ctx: &Ctx) -> Result<()> {
+    fn commit_first(&self, ctx: &Ctx) -> Result<()> {
         Self::may_wait(ctx)?;
         self.commit_now(ctx)?;
         self.publish_all();

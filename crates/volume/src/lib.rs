@@ -22,6 +22,7 @@
 //! short scans.
 
 pub mod admin;
+mod agreed;
 mod cell;
 mod clock;
 mod commit;

@@ -5,11 +5,11 @@
 //! `state` while holding theirs.
 
 use crate::Config;
+use crate::agreed::Agreed;
 use crate::clock::LockClock;
 use crate::commit::committer::Committer;
 use crate::format::keys::{self, Key};
 use crate::invalidations::Invalidations;
-use crate::leasing::{Agreed, First};
 use crate::pools::{Pool, Pools};
 use crate::sessions::Horizon;
 use crate::state::scrubs::Scrubbing;
@@ -30,9 +30,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Why a change is refused that its client has told its program.
-const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 
 /// When users have left the stores alone for this time they do not need them now.
 const QUIET: Duration = Duration::from_millis(500);
@@ -223,24 +220,10 @@ impl Shard {
             }
             let result = f(&mut tx);
             let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
-            match agreed.first {
-                First::Nothing => (),
-                First::Recall(nodes) => {
-                    drop(st);
-                    recalling.push(self.recall(ctx, &nodes)?);
-                    continue;
-                }
-                First::Look(nodes) => {
-                    drop(st);
-                    drop(self.recall(ctx, &nodes)?);
-                    continue;
-                }
-                First::Commit => {
-                    drop(st);
-                    self.commit_first(ctx)?;
-                    continue;
-                }
-                First::Refuse => return Err(Error::Io(NOT_ALONE.into())),
+            if let Some(first) = agreed.first {
+                drop(st);
+                recalling.extend(self.do_first(ctx, first)?);
+                continue;
             }
             match result {
                 Ok(value) => {

@@ -39,7 +39,8 @@ impl Rig {
     fn served() -> Rig {
         let rig = Rig::new();
         for number in [1, 2] {
-            let record = SessionRecord { number, secret: [1; 16], key: [2; 32], away: false, expelled: false };
+            let record =
+                SessionRecord { number, secret: [1; 16], key: [2; 32], away: false, expelled: false };
             rig.cell.store_session(&record).expect("stored");
         }
         rig.cell.commit().expect("committed");

@@ -183,8 +183,12 @@ impl Behind {
     /// The ends of all lines with changes of these inodes: what a user made in one of them may have been
     /// changed since.
     pub(super) fn ends(&self, nodes: &[NodeId]) -> Until {
-        let mut users: Vec<u32> =
-            nodes.iter().filter_map(|node| self.touching.get(node)).flatten().map(|(user, _)| *user).collect();
+        let mut users: Vec<u32> = nodes
+            .iter()
+            .filter_map(|node| self.touching.get(node))
+            .flatten()
+            .map(|(user, _)| *user)
+            .collect();
         users.sort_unstable();
         users.dedup();
         users.into_iter().filter_map(|user| Some((user, self.end_of(user)?))).collect()

@@ -32,8 +32,8 @@ mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
-pub use commands::{CommandLost, User};
 use behind::Behind;
+pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
 pub use disk::CacheOptions;
 use disk::DiskContent;

@@ -7,13 +7,13 @@ use super::session::{Begun, Host, Session};
 use super::{ENROLMENTS_MAX, Shared};
 use crate::keys::PublicKey;
 use crate::message::{
-    Call, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SessionId, Standing, ToClient, ToServer, VERSION,
-    frame, message,
+    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SessionId, Standing, ToClient, ToServer,
+    VERSION, frame, message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{CallNumber, Ctx, Nanos, Told, Wait};
 use leeward_fs::leases::Keepalive;
-use leeward_fs::{Error, Reply, Result};
+use leeward_fs::{Error, Op, Reply, Result};
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -423,26 +423,35 @@ fn call_in(
         }
         Call::Numbers { volume } => answer.give(None, shared.reserve_numbers(session, volume)),
         Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
-        Call::Op(caller, op) => match session.admit(&caller, &op) {
-            Err(e) => answer.give(None, Err(e)),
-            Ok((ctx, is_restricted)) => {
-                let call = CallNumber { slot: slot.place, number: slot.number };
-                let ctx = Ctx { call: Some(call), ..ctx };
-                let like = super::session::Like::of(&ctx, &op);
-                let counted = session.counts.begin(&op);
-                let done = move |result: Result<Reply>| {
-                    counted.end(&result);
-                    answer.give(Some(like), result);
-                };
-                if is_restricted {
-                    super::rights::run(&shared.gate, session, ctx, op, done);
-                } else {
-                    shared.gate.run(ctx, op, done);
-                }
-            }
-        },
+        Call::Op(caller, op) => run_op(shared, session, (slot, caller, op), answer),
     }
     Then::GoOn
+}
+
+/// Runs an operation.
+fn run_op(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    (slot, caller, op): (crate::message::Slot, Caller, Op<'_>),
+    answer: super::session::Answer,
+) {
+    let (ctx, is_restricted) = match session.admit(&caller, &op) {
+        Ok(admitted) => admitted,
+        Err(e) => return answer.give(None, Err(e)),
+    };
+    let call = CallNumber { slot: slot.place, number: slot.number };
+    let ctx = Ctx { call: Some(call), ..ctx };
+    let like = super::session::Like::of(&ctx, &op);
+    let counted = session.counts.begin(&op);
+    let done = move |result: Result<Reply>| {
+        counted.end(&result);
+        answer.give(Some(like), result);
+    };
+    if is_restricted {
+        super::rights::run(&shared.gate, session, ctx, op, done);
+    } else {
+        shared.gate.run(ctx, op, done);
+    }
 }
 
 /// Answers a call that a process before has done.

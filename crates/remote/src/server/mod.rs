@@ -549,7 +549,9 @@ impl Shared {
             let (Some(session), Ok(op)) = (session, Op::take(&mut Input::new(&op))) else { continue };
             // else it is answered, or refused, when it is sent again
             if !session.is_expelled()
-                && session.done_before(slot).is_none() && matches!(session.begin(slot), session::Begun::Run) {
+                && session.done_before(slot).is_none()
+                && matches!(session.begin(slot), session::Begun::Run)
+            {
                 let answer = Session::answer(&session, self, slot, 0);
                 let coming = in_order::Coming { slot, caller, behind: Some(behind), op };
                 in_order::run_after_crash(self, &session, coming, answer);

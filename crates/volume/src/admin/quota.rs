@@ -47,9 +47,8 @@ impl Request for QuotaSet {
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
         let node = shard.node_at(&self.path)?;
         // what clients change by themselves then they change with this quota far from its limit
-        let _recalling = shard
-            .recall_exclusive(&Ctx::system(), Some(node.volume()))
-            .map_err(about(&self.path))?;
+        let _recalling =
+            shard.recall_exclusive(&Ctx::system(), Some(node.volume())).map_err(about(&self.path))?;
         let set = shard.transact(&Ctx::system(), |tx| {
             if !tx.inode(node)?.is_dir() {
                 return Err(Error::NotDir.into());

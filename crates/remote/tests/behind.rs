@@ -1,0 +1,232 @@
+//! Changes that a client tells its programs before the server has made them: they are what the server makes
+//! of them, others see them at once, and they are lost only with a client that was silent for long, which is said.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod rig;
+
+use leeward_fs::{
+    Attr, Entry, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
+};
+use leeward_remote::{Client, Grant};
+use leeward_vfs::Backend;
+use leeward_volume::admin::QuotaSet;
+use rig::proxy::{Proxy, WHOLE};
+use rig::{Rig, lookup, make, seed, user, write};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const ROOT: NodeId = NodeId::ROOT;
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+fn make_dir(client: &Client, dir: NodeId, name: &[u8]) -> NodeId {
+    let op = Op::Make { dir, name, make: Make::Dir, mode: 0o755, umask: 0 };
+    client.call(&user(0), op).and_then(Reply::attr).expect("made").node
+}
+
+fn list(client: &Client, dir: NodeId) -> Vec<Entry> {
+    let op = Op::List { dir, after: b"", limit: 1000, attrs: true };
+    let entries = client.call(&user(0), op).and_then(Reply::entries).expect("listed");
+    entries.iter().for_each(|entry| client.forget(user(0), entry.node, 1));
+    entries
+}
+
+/// A client behind a proxy, with a directory of its own in which it may change things by itself.
+fn alone(rig: &Rig, name: &str) -> (Client, Proxy, NodeId) {
+    rig.know(seed(name)[0], name, Grant::default());
+    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    let client = rig.connect(proxy.at, seed(name), None).expect("connected");
+    let dir = make_dir(&client, ROOT, name.as_bytes());
+    make(&client, dir, b"first").expect("made");
+    // numbers of inodes are asked for meanwhile, and the server's time
+    rig.env.sleep(Duration::from_millis(1200));
+    make(&client, dir, b"second").expect("made");
+    rig.env.sleep(Duration::from_millis(100));
+    (client, proxy, dir)
+}
+
+#[test]
+fn programs_do_not_wait_for_the_server_and_others_see_all() {
+    let rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    proxy.hold(true);
+    let begun = Instant::now();
+    let node = make(&a, dir, b"third").expect("made").node;
+    assert_eq!(write(&a, node, b"content"), Ok(7));
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let told = a.call(&user(0), Op::SetAttr { node, set }).and_then(Reply::attr).expect("set");
+    assert_eq!((told.size, told.mode), (7, 0o600));
+    assert!(begun.elapsed() < Duration::from_millis(500), "it waited: {:?}", begun.elapsed());
+    proxy.hold(false);
+    // b asks while the server does not have it yet, perhaps
+    assert_eq!(lookup(&b, dir, b"third"), Ok(told));
+    assert_eq!(rig::read(&b, node), Ok(b"content".to_vec()));
+    assert_eq!(lookup(&a, dir, b"third"), Ok(told));
+    assert_eq!(a.call(&user(0), Op::Fsync { node }), Ok(Reply::Done));
+}
+
+/// One random change of what is in a directory.
+fn change(random: &mut Random, client: &Client, dirs: &mut Vec<NodeId>, made: &mut usize) {
+    let dir = dirs[random.below(dirs.len())];
+    let known: Vec<Entry> = list(client, dir).into_iter().filter(|entry| *entry.name != *b".snap").collect();
+    let one = (!known.is_empty()).then(|| known[random.below(known.len())].clone());
+    let mut name = || {
+        *made += 1;
+        format!("{made}").into_bytes()
+    };
+    let call = |op: Op<'_>| client.call(&user(0), op);
+    match (random.below(12), one) {
+        (0, _) | (_, None) if dirs.len() < 6 => {
+            let dir = make_dir(client, dir, &name());
+            dirs.push(dir);
+        }
+        (1, _) => {
+            let make = Make::Symlink(b"somewhere");
+            call(Op::Make { dir, name: &name(), make, mode: 0o777, umask: 0o22 }).expect("made");
+        }
+        (0..4, _) | (_, None) => {
+            let op = Op::Make { dir, name: &name(), make: Make::File, mode: 0o2666, umask: 0o27 };
+            call(op).expect("made");
+        }
+        (4..7, Some(entry)) if entry.kind == Kind::File => {
+            let offset = [0, 1, 100, 5000, 70_000][random.below(5)];
+            let data = vec![7; 1 + random.below(9000)];
+            call(Op::Write { node: entry.node, offset, data: &data }).expect("written");
+        }
+        (7, Some(entry)) => {
+            let to = SetTime::To(Time { secs: 5, nanos: 6 });
+            let set = match random.below(4) {
+                0 => SetAttr { mode: Some(0o640), ..SetAttr::default() },
+                1 => SetAttr { uid: Some(3), gid: Some(4), ..SetAttr::default() },
+                2 => SetAttr { atime: Some(to), mtime: Some(SetTime::Now), ..SetAttr::default() },
+                _ if entry.kind == Kind::File => SetAttr { size: Some(3000), ..SetAttr::default() },
+                _ => SetAttr { mtime: Some(to), ..SetAttr::default() },
+            };
+            call(Op::SetAttr { node: entry.node, set }).expect("set");
+        }
+        (8, Some(entry)) if entry.kind != Kind::Dir => {
+            call(Op::Unlink { dir, name: &entry.name, over: Precondition::Any }).expect("removed");
+        }
+        (8, Some(entry)) => match call(Op::RmDir { dir, name: &entry.name }) {
+            Ok(_) => dirs.retain(|dir| *dir != entry.node),
+            Err(e) => assert_eq!(e, Error::NotEmpty),
+        },
+        (9, Some(entry)) if entry.kind == Kind::File => {
+            call(Op::Link { node: entry.node, dir, name: &name() }).expect("linked");
+        }
+        (_, Some(entry)) => {
+            let to_dir = if entry.kind == Kind::Dir { dir } else { dirs[random.below(dirs.len())] };
+            let over = known[random.below(known.len())].clone();
+            let to_name = match to_dir == dir && random.below(2) == 0 && over.kind == entry.kind {
+                true => over.name.to_vec(),
+                false => name(),
+            };
+            let (from_name, mode) = (&entry.name[..], RenameMode::Replace);
+            match call(Op::Rename { from_dir: dir, from_name, to_dir, to_name: &to_name, mode }) {
+                Ok(_) if over.kind == Kind::Dir && *over.name == *to_name && over.node != entry.node => {
+                    dirs.retain(|dir| *dir != over.node);
+                }
+                Ok(_) | Err(Error::NotEmpty) => (),
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+}
+
+/// All attributes in these directories.
+fn attributes(client: &Client, dirs: &[NodeId]) -> BTreeMap<(NodeId, Box<[u8]>), Attr> {
+    let entries = dirs.iter().flat_map(|dir| list(client, *dir).into_iter().map(move |entry| (*dir, entry)));
+    let attr = |entry: &Entry| entry.attr.expect("attributes");
+    entries.map(|(dir, entry)| ((dir, entry.name.clone()), attr(&entry))).collect()
+}
+
+/// What the client tells is what the server makes of it, to the last attribute: a client that keeps nothing
+/// of it sees the same, and so does another server.
+#[test]
+fn what_is_told_is_what_the_server_makes_of_it() {
+    let mut rig = Rig::new();
+    let (a, _proxy, dir) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    for round in 0..80 {
+        // where nobody else has looked before
+        let top = make_dir(&a, dir, format!("round {round}").as_bytes());
+        let (mut random, mut dirs, mut made) = (Random(seed_of_run() + round), vec![top], 0);
+        for _ in 0..1 + random.below(60) {
+            change(&mut random, &a, &mut dirs, &mut made);
+        }
+        let told = attributes(&a, &dirs);
+        if round % 20 == 19 {
+            rig.restart(true);
+        }
+        assert_eq!(told, attributes(&b, &dirs), "round {round}");
+        assert_eq!(told, attributes(&a, &dirs), "round {round}, afterwards");
+    }
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
+}
+
+fn seed_of_run() -> u64 {
+    let given = std::env::var("LEE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("LEE_SEED={seed}");
+    seed
+}
+
+#[test]
+fn a_silent_client_loses_what_it_has_told_and_says_so() {
+    let rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    proxy.hold(true);
+    let mine = make(&a, dir, b"mine").expect("told").node;
+    let begun = Instant::now();
+    let theirs = make(&b, dir, b"mine").expect("a is waited for, and no longer").node;
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_ne!(mine, theirs);
+    proxy.hold(false);
+    let told = a.call(&user(0), Op::Fsync { node: mine });
+    assert!(matches!(told, Err(Error::Io(_) | Error::Stale)), "{told:?}");
+    assert_eq!(lookup(&a, dir, b"mine").map(|attr| attr.node), Ok(theirs));
+    assert_eq!(lookup(&b, dir, b"mine").map(|attr| attr.node), Ok(theirs));
+    assert!(make(&a, dir, b"more").is_ok() && lookup(&b, dir, b"more").is_ok());
+}
+
+/// Exactly what fits is made, by whichever of two clients, and nothing that was told is lost.
+#[test]
+fn quotas_are_exact_for_what_is_told() {
+    const FILES: u64 = 3000;
+    let rig = Rig::new();
+    let (a, _proxy, dir) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    let quota = QuotaSet { path: "/alone".into(), bytes: None, files: Some(FILES) };
+    rig.cell.admin(&quota, &mut |_| ()).expect("set");
+    let fill = |client: &Client, which: &str| -> u64 {
+        let made = |n: &u64| match make(client, dir, format!("{which}{n}").as_bytes()) {
+            Ok(_) => true,
+            Err(e) => {
+                assert_eq!(e, Error::Quota);
+                false
+            }
+        };
+        (0..FILES).take_while(made).count() as u64
+    };
+    let (by_a, by_b) = std::thread::scope(|scope| {
+        let by_a = scope.spawn(|| fill(&a, "a"));
+        rig.env.sleep(Duration::from_millis(100));
+        let by_b = fill(&b, "b");
+        (by_a.join().expect("filled"), by_b)
+    });
+    for client in [&a, &b] {
+        assert_eq!(client.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
+    }
+    // and the two that were there
+    assert_eq!(by_a + by_b + 2, FILES);
+}
