@@ -38,4 +38,12 @@ pub mod testing {
     pub fn tls(keys: &Keys, server: PublicKey) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
         keys.client(server)
     }
+
+    /// TLS of a server with these keys.
+    ///
+    /// # Errors
+    /// What the library of TLS says.
+    pub fn server_tls(keys: &Keys) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
+        keys.server()
+    }
 }

@@ -4,6 +4,7 @@
 #[path = "../../../../bench/delay.rs"]
 #[allow(clippy::disallowed_methods)]
 pub mod delay;
+pub mod fake;
 pub mod proxy;
 pub mod raw;
 
