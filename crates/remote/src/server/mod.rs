@@ -498,19 +498,15 @@ impl Shared {
 
     /// Has clients of a process before do their changes again.
     fn recover(self: &Arc<Self>) {
-        match self.recovery.run(&*self.store, || self.has_ended()) {
-            Ok(closed) => {
-                for number in closed {
-                    let session = self.sessions.lock().get(&number).cloned();
-                    if let Some(session) = session {
-                        self.end_session(&session, "it did not catch up in time after a crash of the server");
-                    }
-                }
+        let close = |number| {
+            let session = self.sessions.lock().get(&number).cloned();
+            if let Some(session) = session {
+                self.end_session(&session, "it did not catch up in time after a crash of the server");
             }
-            Err(e) => {
-                tracing::error!("clients cannot go on: {e}");
-                return self.failed.store(true, Ordering::Release);
-            }
+        };
+        if let Err(e) = self.recovery.run(&*self.store, || self.has_ended(), close) {
+            tracing::error!("clients cannot go on: {e}");
+            return self.failed.store(true, Ordering::Release);
         }
         if self.recovery.are_all_named() {
             self.store.keep_all_inodes(false);
@@ -563,10 +559,13 @@ impl Shared {
         );
         let session = Session::new(id, key, (of.host, counts), self.env.now());
         let session = match &known {
-            Some(record) => {
-                let outcomes = self.store.outcomes(id.number).map_err(busy)?;
-                Arc::new(session.known(outcomes, record.away))
-            }
+            Some(record) => match self.store.outcomes(id.number) {
+                Ok(outcomes) => Arc::new(session.known(outcomes, record.away)),
+                Err(e) => {
+                    self.recovery.unclaim(record.clone());
+                    return Err(busy(e));
+                }
+            },
             None => Arc::new(session),
         };
         if known.as_ref().is_some_and(|record| !record.away) && !self.recovery.begins(&session) {
