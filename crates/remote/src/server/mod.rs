@@ -172,7 +172,7 @@ impl Server {
             wakers,
             settle,
             lasting,
-            commands: commands::Commands::default(),
+            commands: commands::Commands::new(env),
             figures: figures::Figures::default(),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
