@@ -235,7 +235,7 @@ impl Shared {
             ToClient::Durable(lsn) => {
                 let mut state = self.state.lock();
                 state.told.durable(lsn);
-                let hold = state.told.are_too_many();
+                let hold = state.told.holds();
                 for place in state.slots.hold_changes(hold) {
                     pipe.send(state.slots.sending(place));
                 }
@@ -298,7 +298,7 @@ impl Shared {
             && !call.is_given_up()
         {
             state.told.add(told, call);
-            let hold = state.told.are_too_many();
+            let hold = state.told.holds();
             for place in state.slots.hold_changes(hold) {
                 pipe.send(state.slots.sending(place));
             }
