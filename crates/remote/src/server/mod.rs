@@ -504,9 +504,15 @@ impl Shared {
                 self.end_session(&session, "it did not catch up in time after a crash of the server");
             }
         };
-        if let Err(e) = self.recovery.run(&*self.store, || self.has_ended(), close) {
-            tracing::error!("clients cannot go on: {e}");
-            return self.failed.store(true, Ordering::Release);
+        match self.recovery.run(&*self.store, || self.has_ended(), close) {
+            Ok(closed) => {
+                self.locks.begin_grace();
+                self.recovery.finish(&closed);
+            }
+            Err(e) => {
+                tracing::error!("clients cannot go on: {e}");
+                return self.failed.store(true, Ordering::Release);
+            }
         }
         if self.recovery.are_all_named() {
             self.store.keep_all_inodes(false);

@@ -252,8 +252,9 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// Does all changes again, and returns when nothing more is waited for. `close` is told of each session that
-    /// is closed, before anything goes on without it.
+    /// Does all changes again, and returns when nothing more is waited for: then [`Recovery::finish`] is to be
+    /// called. `close` is told of each session that is closed, before anything goes on without it; returns all
+    /// of these.
     ///
     /// # Errors
     /// When what was done cannot be made durable.
@@ -262,7 +263,7 @@ impl Recovery {
         store: &dyn Sessions,
         has_ended: impl Fn() -> bool,
         close: impl Fn(u64),
-    ) -> Result<()> {
+    ) -> Result<Vec<u64>> {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
         let (begun, expected) = (self.env.now(), state.awaited.len());
@@ -311,11 +312,11 @@ impl Recovery {
                 "{back} of {expected} machines are back after a crash, {done} changes of theirs looked at, in {took} ms"
             );
         }
-        self.finish(&closed);
-        Ok(())
+        Ok(closed)
     }
 
-    fn finish(&self, closed: &[u64]) {
+    /// From now on clients may call.
+    pub(super) fn finish(&self, closed: &[u64]) {
         let mut state = self.state.lock();
         for number in closed {
             state.known.remove(number);
@@ -413,12 +414,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const OP: Op<'static> = Op::Write { node: NodeId::ROOT, offset: 0, data: b"" };
 
-    /// One session, which is waited for.
-    struct One;
+    /// One session; whether it is away.
+    struct One(bool);
 
     impl Sessions for One {
         fn sessions(&self) -> Vec<SessionRecord> {
-            vec![SessionRecord { number: 1, secret: [0; 16], key: [0; 32], away: false }]
+            vec![SessionRecord { number: 1, secret: [0; 16], key: [0; 32], away: self.0 }]
         }
         fn store_session(&self, _: &SessionRecord) -> Result<()> {
             Ok(())
@@ -450,7 +451,7 @@ mod tests {
 
     fn awaited() -> (Env, Recovery, Arc<Session>) {
         let env = Env::sim(1);
-        let recovery = Recovery::new(&env, &One);
+        let recovery = Recovery::new(&env, &One(false));
         let counts = Arc::new(Counts::new(&env, 0));
         let host = Host { name: "host".into(), grant: Grant::default() };
         let id = SessionId { number: 1, secret: [0; 16] };
