@@ -120,7 +120,8 @@ impl Recovery {
             .filter(|record| !record.away)
             .map(|record| (record.number, Awaited::new(until)))
             .collect();
-        let referring = awaited.keys().copied().collect();
+        // also those that are not waited for: they come for the inodes that their programs have open
+        let referring = known.keys().copied().collect();
         let state = Mutex::new(State { known, awaited, referring, over: false, kept_until: Nanos::MAX });
         Recovery { env: env.clone(), state, changed: Condvar::new() }
     }
@@ -479,6 +480,18 @@ mod tests {
         }
         env.advance(7 * SECOND);
         assert_eq!(recovery.state.lock().give_up(begun, env.now()), [1]);
+    }
+
+    #[test]
+    fn a_client_that_was_away_may_name_its_inodes_too() {
+        let env = Env::sim(1);
+        let recovery = Recovery::new(&env, &One(true));
+        assert!(!recovery.is_awaited(1) && recovery.is_referring(1));
+        let closed = recovery.run(&One(true), || false, drop).expect("nobody is waited for");
+        recovery.finish(&closed);
+        assert!(recovery.is_over() && !recovery.are_all_named());
+        assert!(recovery.claim(|record| record.number == 1).is_some());
+        assert!(recovery.has_referred(1) && recovery.are_all_named());
     }
 
     #[test]
