@@ -9,7 +9,8 @@
 //! may have to be sent again. Nothing that a client sends is believed: what its host may do is in the
 //! host's entry, names are names, references are those that it was given.
 //!
-//! A client keeps no copies yet: each operation is one call, so it sees what all others have done.
+//! A client keeps copies of what it is told under leases, which the server takes back before others change it,
+//! and the changes that it was told of until they are durable.
 
 // the library that instruments every program built by `tests/fuzz`
 #[cfg(test)]
