@@ -58,10 +58,12 @@ impl ToldChanges {
 
     /// Which further changes must wait.
     pub(super) fn holds(&self) -> Holds {
-        match self.bytes {
-            0..=BYTES_MAX => Holds::Nothing,
-            ..=BYTES_OF_ALL_MAX => Holds::Content,
-            _ => Holds::All,
+        if self.bytes > BYTES_OF_ALL_MAX {
+            Holds::All
+        } else if self.bytes > BYTES_MAX {
+            Holds::Content
+        } else {
+            Holds::Nothing
         }
     }
 
