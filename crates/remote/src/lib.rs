@@ -9,7 +9,8 @@
 //! may have to be sent again. Nothing that a client sends is believed: what its host may do is in the
 //! host's entry, names are names, references are those that it was given.
 //!
-//! A client keeps no copies yet: each operation is one call, so it sees what all others have done.
+//! A client keeps copies of what it is told under leases, which the server takes back before others change it,
+//! and the changes that it was told of until they are durable.
 
 // the library that instruments every program built by `tests/fuzz`
 #[cfg(test)]
@@ -37,5 +38,13 @@ pub mod testing {
     /// What the library of TLS says.
     pub fn tls(keys: &Keys, server: PublicKey) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
         keys.client(server)
+    }
+
+    /// TLS of a server with these keys.
+    ///
+    /// # Errors
+    /// What the library of TLS says.
+    pub fn server_tls(keys: &Keys) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
+        keys.server()
     }
 }

@@ -245,6 +245,20 @@ fn a_directory_that_another_mount_uses_is_left_alone() {
     read_all(&nowhere, 1);
 }
 
+#[test]
+fn a_directory_with_files_of_others_is_left_as_it_is() {
+    let (rig, dir) = (Rig::new(), tempfile::tempdir().expect("a directory"));
+    fill(&rig, 1);
+    fs::write(dir.path().join("of somebody else"), b"").expect("written");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).expect("open to all");
+    let (client, _proxy) = client(&rig, dir.path());
+    assert!(client.cache_figures().is_none());
+    read_all(&client, 1);
+    let mode = fs::metadata(dir.path()).expect("there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o1777);
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
+}
+
 /// What a process that is killed leaves: copies of the files, taken while they are written.
 #[test]
 fn files_as_a_killed_process_leaves_them_are_no_harm() {

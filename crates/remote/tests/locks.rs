@@ -8,6 +8,7 @@ use leeward_fs::locks::{
     FileLock, LAST_BYTE, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest,
     OwnedLock,
 };
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{Error, NodeId, Reply, Result};
 use leeward_remote::message::{Call, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
@@ -297,6 +298,43 @@ fn a_new_server_is_told_what_there_is_before_others_get_it() {
         assert_eq!(counts(&rig), [0, 0]);
     }
     assert!(of_a.lost.try_recv().is_err() && of_b.lost.try_recv().is_err());
+}
+
+/// A machine has died with the server, and is waited for. Those that come meanwhile tell of their locks when
+/// that is over, one later than the other.
+#[test]
+fn a_server_that_waits_for_a_machine_gives_no_locks_before_all_have_told() {
+    let mut rig = Rig::new();
+    let gone = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    let slow = Arc::new(Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE)));
+    rig.know(71, "gone", Grant::default());
+    rig.know(72, "slow", Grant::default());
+    let dead = rig.connect(gone.at, [71; 32], None).expect("connected");
+    let client = rig.connect(slow.at, [72; 32], None).expect("connected");
+    let other = rig.host("other", Grant::default());
+    let node = make(&other, ROOT, b"file").expect("made").node;
+    Sessions::commit(&*rig.cell).expect("committed");
+    let (has, wants) = (Machine::of(&client), Machine::of(&other));
+    has.lock(owner(Flock, 1), node, Exclusive).expect("locked");
+    let waits = wants.wait(owner(Flock, 1), node, Exclusive);
+    waits.still_waits();
+    drop(gone);
+    let (held, env) = (slow.clone(), rig.env.clone());
+    let hold = move || {
+        env.sleep(Duration::from_secs(4));
+        held.hold(true);
+    };
+    let holding = std::thread::Builder::new().spawn(hold).expect("a thread");
+    rig.crash(|| ());
+    holding.join().expect("held");
+    waits.still_waits();
+    rig.env.sleep(Duration::from_secs(1));
+    slow.hold(false);
+    assert!(has.lost.recv_timeout(Duration::from_secs(8)).is_err(), "it came in time");
+    waits.still_waits();
+    has.unlock(owner(Flock, 1), node, (0, LAST_BYTE)).expect("unlocked");
+    waits.is_answered().expect("locked");
+    [dead, client, other].iter().for_each(Client::close);
 }
 
 #[test]

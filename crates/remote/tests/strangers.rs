@@ -4,12 +4,15 @@
 
 mod rig;
 
+use leeward_env::Told;
 use leeward_env::limits::WRITE_BYTES_MAX;
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{
     Allocate, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
 };
 use leeward_remote::message::{
-    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SLOTS_MAX, SessionId, ToClient, ToServer,
+    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SLOTS_MAX, SessionId, Standing, ToClient,
+    ToServer,
 };
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
@@ -549,4 +552,41 @@ fn flood(rig: &Rig, done: Arc<std::sync::atomic::AtomicBool>) -> std::thread::Jo
 #[test]
 fn keys_of_strangers_are_different() {
     assert_ne!(keys(BAD).public(), keys(2).public());
+}
+
+/// A host that may only read says that it has changed something before the server crashed.
+#[test]
+fn a_host_that_may_only_read_changes_nothing_after_a_crash_either() {
+    let (mut rig, good) = rig();
+    rig.know(90, "reader", Grant { read_only: true, ..Grant::default() });
+    let file = make(&good, ROOT, b"file").expect("made").node;
+    good.close();
+    let (raw, session) = Raw::welcomed(&rig, 90, None);
+    raw.cut();
+    Sessions::commit(&*rig.cell).expect("committed");
+    let (at, env) = (rig.at, rig.env.clone());
+    let lie = move || {
+        let connect = || std::iter::repeat_with(|| env.sleep(Duration::from_millis(20)));
+        let socket = connect().find_map(|()| TcpStream::connect(at).ok()).expect("a server");
+        let mut raw = Raw::over(socket, tls(90));
+        raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
+        let welcome = raw.hear();
+        assert!(matches!(welcome, Ok(ToClient::Welcome { standing: Standing::Known, .. })), "{welcome:?}");
+        // of the process before, and later than all that it has done
+        let told = Told { lsn: (1 << 40) + (1 << 30), ..Told::default() };
+        raw.say(&ToServer::Again(root(), told, Op::Write { node: file, offset: 0, data: b"lie" }));
+        raw.say(&ToServer::CaughtUp);
+        match raw.hear() {
+            Ok(ToClient::Again { lsn, result }) => {
+                assert_eq!((lsn, result), (told.lsn, Err(Error::ReadOnly)))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut lying = None;
+    rig.crash(|| lying = Some(std::thread::Builder::new().spawn(lie).expect("a thread")));
+    lying.expect("it was begun").join().expect("it is refused");
+    let good = rig.connect(rig.at, rig::seed("good"), None).expect("connected");
+    assert_eq!(read(&good, file), Ok(Vec::new()));
+    good.close();
 }

@@ -155,13 +155,20 @@ impl Shared {
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
                 let before = state.instance.replace(instance);
                 state.invitation = None;
+                // the one that the client has not caught up with yet is not the one it was told things by
+                let has_caught_up = state.standing != Some(Standing::Known);
+                // that a session is from a process before may have been said by a connection that was lost
+                let standing = match standing {
+                    Standing::Resumed if before.is_some_and(|before| before != instance) => Standing::Known,
+                    standing => standing,
+                };
                 // what is left to do before the server takes calls stays to be done
                 state.standing = match (state.standing, standing) {
                     (Some(Standing::Known), Standing::Resumed) => Some(Standing::Known),
                     _ => Some(standing),
                 };
                 link.standing = standing;
-                link.is_same_server = before == Some(instance);
+                link.is_same_server = before == Some(instance) && has_caught_up;
                 Ok(())
             }
             ToClient::Refused(Refusal::Busy, why) => Err(Unreachable::Silent(why)),
@@ -233,7 +240,7 @@ impl Shared {
             ToClient::Durable(lsn) => {
                 let mut state = self.state.lock();
                 state.told.durable(lsn);
-                let hold = state.told.are_too_many();
+                let hold = state.told.holds();
                 for place in state.slots.hold_changes(hold) {
                     pipe.send(state.slots.sending(place));
                 }
@@ -273,7 +280,9 @@ impl Shared {
                 Ok(())
             }
             ToClient::Closing { durable } => {
-                self.state.lock().closed_in_order = durable;
+                let mut state = self.state.lock();
+                // what a process before was told and not asked for again yet, it knows nothing of
+                state.closed_in_order = durable && state.standing != Some(Standing::Known);
                 Err(io::Error::other("the server has ended"))
             }
             ToClient::Refused(_, why) => Err(io::Error::other(why)),
@@ -306,7 +315,7 @@ impl Shared {
         {
             state.told.add(told, call);
             at = told.at;
-            let hold = state.told.are_too_many();
+            let hold = state.told.holds();
             for place in state.slots.hold_changes(hold) {
                 pipe.send(state.slots.sending(place));
             }
@@ -449,7 +458,8 @@ impl Shared {
             tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let told = state.told.take_all();
+        // the process that has done them is there: another one after it is asked for them
+        let told = if is_same_server { Vec::new() } else { state.told.take_all() };
         let (lost, returned) = state.slots.restart(in_order, tell.collect());
         drop(state);
         // the server has taken back what the session held

@@ -24,6 +24,8 @@ const HEAD_BYTES: usize = BLOCK_BYTES;
 const FORM: Form = Form { magic: *b"lee-cont", part_bytes: HEAD_BYTES + VERSION_BLOCK_BYTES as usize };
 /// The file that the process which uses the cache locks.
 const LOCK: &str = "leeward.lock";
+/// What may be in the directory: files of the cache, and what `mkfs` makes.
+const OWN_NAMES: [&str; 4] = ["leeward.blocks", "leeward.index", LOCK, "lost+found"];
 
 /// Where a cache is to be, and how large.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,10 +114,11 @@ impl DiskContent {
     /// Opens or makes the cache.
     ///
     /// # Errors
-    /// The disk's, or that another mount uses the directory.
+    /// The disk's, that another mount uses the directory, or that it has other files.
     pub(super) fn open(env: &Env, options: &CacheOptions) -> io::Result<DiskContent> {
         let dir = &options.dir;
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        refuse_used(dir)?;
         // content of files that not everybody may read
         std::fs::set_permissions(dir, Permissions::from_mode(0o700))?;
         let lock = lock(dir)?;
@@ -182,6 +185,19 @@ impl DiskContent {
     pub(super) fn settle(&self) {
         self.cache.settle();
     }
+}
+
+/// Refuses a directory that has files of somebody else: it would be closed to them.
+fn refuse_used(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if !OWN_NAMES.iter().any(|own| name == *own) {
+            let text =
+                format!("it has other files ({}): name a directory for the cache alone", name.display());
+            return Err(io::Error::other(text));
+        }
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path) -> io::Result<File> {

@@ -177,6 +177,17 @@ impl Outstanding {
     }
 }
 
+/// Which changes wait until others are durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Holds {
+    #[default]
+    Nothing,
+    /// Those that bring content.
+    Content,
+    /// All that would be kept.
+    All,
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub(super) struct Slots {
@@ -187,7 +198,7 @@ pub(super) struct Slots {
     waiting: VecDeque<Outstanding>,
     /// Changes that wait until others are durable.
     held: VecDeque<Outstanding>,
-    holds_changes: bool,
+    holds: Holds,
     /// Bytes that the answers to reads in slots may have.
     read_bytes: usize,
 }
@@ -202,7 +213,7 @@ struct Place {
 impl Slots {
     /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
-        if call.brings_data && self.holds_changes {
+        if self.is_held(&call) {
             self.held.push_back(call);
             return None;
         }
@@ -226,6 +237,27 @@ impl Slots {
         Some(place)
     }
 
+    fn is_held(&self, call: &Outstanding) -> bool {
+        match self.holds {
+            Holds::Nothing => false,
+            Holds::Content => call.brings_data,
+            Holds::All => call.remembered,
+        }
+    }
+
+    /// The slot of a call that has waited for one.
+    fn next_waiting(&mut self) -> Option<u16> {
+        loop {
+            let call = self.waiting.pop_front()?;
+            // who is held needs no slot, and others may need it
+            let is_held = self.is_held(&call);
+            let place = self.enter(call);
+            if !is_held {
+                return place;
+            }
+        }
+    }
+
     /// The frame of the call in a slot, which is sent now.
     pub(super) fn sending(&mut self, place: u16) -> &[u8] {
         match &mut self.places[usize::from(place)].call {
@@ -243,14 +275,13 @@ impl Slots {
         let call = at.call.take()?;
         self.read_bytes -= call.read_bytes;
         self.free.push(slot.place);
-        let next = self.waiting.pop_front().and_then(|call| self.enter(call));
+        let next = self.next_waiting();
         Some((call, next))
     }
 
-    /// Whether changes wait from now on. The slots of those that need not any more.
-    pub(super) fn hold_changes(&mut self, hold: bool) -> Vec<u16> {
-        self.holds_changes = hold;
-        if hold || self.held.is_empty() {
+    /// Which changes wait from now on. The slots of those that need not any more.
+    pub(super) fn hold_changes(&mut self, holds: Holds) -> Vec<u16> {
+        if std::mem::replace(&mut self.holds, holds) == holds || self.held.is_empty() {
             return Vec::new();
         }
         std::mem::take(&mut self.held).into_iter().filter_map(|call| self.enter(call)).collect()
@@ -310,7 +341,7 @@ impl Slots {
 
     /// Whether a call gets a slot at once, and changes need not wait.
     pub(super) fn are_free(&self) -> bool {
-        !self.holds_changes && (!self.free.is_empty() || self.places.len() < usize::from(SLOTS_MAX))
+        self.holds == Holds::Nothing && (!self.free.is_empty() || self.places.len() < usize::from(SLOTS_MAX))
     }
 
     /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not
@@ -353,7 +384,7 @@ impl Slots {
         let calls = std::mem::take(&mut self.places).into_iter().filter_map(|at| at.call);
         let waiting = std::mem::take(&mut self.waiting).into_iter().chain(std::mem::take(&mut self.held));
         let calls = calls.chain(waiting).collect();
-        self.holds_changes = false;
+        self.holds = Holds::Nothing;
         self.free.clear();
         self.read_bytes = 0;
         calls
@@ -452,6 +483,37 @@ mod tests {
         assert_eq!(next, Some(0));
         assert_eq!(slots.take_all().len(), 2);
         assert_eq!(slots.enter(read(&answers)), Some(0));
+    }
+
+    #[test]
+    fn changes_that_are_held_leave_slots_to_others() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        let change = |data: &[u8]| {
+            let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
+            let (node, offset) = (NodeId::ROOT, 0);
+            let op = if data.is_empty() {
+                Op::RmDir { dir: node, name: b"x" }
+            } else {
+                Op::Write { node, offset, data }
+            };
+            Outstanding::new(Call::Op(caller, op), 0, None, Box::new(drop))
+        };
+        for _ in 0..SLOTS_MAX {
+            slots.enter(change(b"data")).expect("a slot");
+        }
+        let waiting = [change(b"data"), change(b"data"), change(b""), call(true, &answers)];
+        waiting.into_iter().for_each(|call| assert_eq!(slots.enter(call), None));
+        assert!(slots.hold_changes(Holds::All).is_empty());
+        let (_, next) = slots.answered(Slot { place: 5, number: 1 }).expect("a call");
+        assert_eq!(next, Some(5), "the one that changes nothing");
+        let (_, next) = slots.answered(Slot { place: 6, number: 1 }).expect("a call");
+        assert_eq!((next, slots.enter(change(b""))), (None, None));
+        assert_eq!(slots.hold_changes(Holds::Content), [6], "a name");
+        let (_, next) = slots.answered(Slot { place: 7, number: 1 }).expect("a call");
+        assert_eq!(next, Some(7), "the other one");
+        slots.answered(Slot { place: 8, number: 1 }).expect("a call");
+        assert_eq!(slots.hold_changes(Holds::Nothing), [8], "content; the rest waits for slots");
+        assert_eq!(slots.take_all().len(), usize::from(SLOTS_MAX) + 1);
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Changes that the client was told of and does not know to be durable. After a crash of the server it
 //! asks for them again, in the order of their numbers.
 
-use super::slots::Outstanding;
+use super::slots::{Holds, Outstanding};
 use crate::message::again_frame;
 use leeward_env::Told;
 use leeward_fs::NodeId;
 use std::collections::BTreeMap;
 
-/// Bytes of such changes above which the server is asked to make all durable, and at most: further changes
-/// wait then.
+/// Bytes of such changes above which the server is asked to make all durable; above which further content
+/// waits; and above which all further changes do.
 const BYTES_MANY: usize = 64 << 20;
 const BYTES_MAX: usize = 192 << 20;
+const BYTES_OF_ALL_MAX: usize = 256 << 20;
+/// What a change takes besides its message.
+const CHANGE_BYTES: usize = 200;
 
 /// See the module's head.
 #[derive(Default)]
@@ -29,12 +32,21 @@ struct Change {
     of: Vec<NodeId>,
 }
 
+impl Change {
+    fn bytes(&self) -> usize {
+        self.body.len() + CHANGE_BYTES
+    }
+}
+
 impl ToldChanges {
     /// The client was told of a change.
     pub(super) fn add(&mut self, told: Told, call: &mut Outstanding) {
         let (body, of) = call.take_change(told);
-        self.bytes += body.len();
-        self.all.insert(told.lsn, Change { told, body, of });
+        let change = Change { told, body, of };
+        self.bytes += change.bytes();
+        if let Some(before) = self.all.insert(told.lsn, change) {
+            self.bytes -= before.bytes();
+        }
     }
 
     /// Whether the server is to be asked now to make all durable.
@@ -44,16 +56,22 @@ impl ToldChanges {
         are_many
     }
 
-    /// Whether further changes must wait.
-    pub(super) fn are_too_many(&self) -> bool {
-        self.bytes > BYTES_MAX
+    /// Which further changes must wait.
+    pub(super) fn holds(&self) -> Holds {
+        if self.bytes > BYTES_OF_ALL_MAX {
+            Holds::All
+        } else if self.bytes > BYTES_MAX {
+            Holds::Content
+        } else {
+            Holds::Nothing
+        }
     }
 
     /// Changes with numbers up to this one are durable.
     pub(super) fn durable(&mut self, lsn: u64) {
         let left = self.all.split_off(&(lsn + 1));
         let gone = std::mem::replace(&mut self.all, left);
-        self.bytes -= gone.values().map(|change| change.body.len()).sum::<usize>();
+        self.bytes -= gone.values().map(Change::bytes).sum::<usize>();
         self.asked = false;
     }
 
@@ -65,7 +83,7 @@ impl ToldChanges {
     /// A change is lost. The inodes that it was about.
     pub(super) fn lost(&mut self, lsn: u64) -> Vec<NodeId> {
         let Some(change) = self.all.remove(&lsn) else { return Vec::new() };
-        self.bytes -= change.body.len();
+        self.bytes -= change.bytes();
         change.of
     }
 

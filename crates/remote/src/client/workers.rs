@@ -54,13 +54,26 @@ impl Workers {
     }
 }
 
+/// Counts a thread that ends in a panic of its work: others may begin in its place.
+struct Working<'a>(&'a Mutex<Queue>);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().threads -= 1;
+        }
+    }
+}
+
 fn serve(queue: &(Mutex<Queue>, Condvar)) {
     let (lock, more) = queue;
     let mut state = lock.lock();
     loop {
         if let Some(work) = state.work.pop_front() {
             drop(state);
+            let working = Working(lock);
             work();
+            drop(working);
             state = lock.lock();
             continue;
         }
@@ -71,5 +84,29 @@ fn serve(queue: &(Mutex<Queue>, Condvar)) {
             state.threads -= 1;
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn work_that_panics_does_not_use_up_the_threads() {
+        let workers = Workers::new(&Env::real(), "test", 2);
+        let (send, done) = channel();
+        for _ in 0..5 {
+            workers.run(|| panic!("as the test wants"));
+        }
+        workers.run(move || send.send(()).expect("heard"));
+        // a thread that panics takes nothing more: another request has it begun again
+        for _ in 0..100 {
+            if done.recv_timeout(Duration::from_millis(50)).is_ok() {
+                return;
+            }
+            workers.run(|| ());
+        }
+        panic!("no thread is left");
     }
 }

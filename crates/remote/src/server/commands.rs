@@ -11,7 +11,7 @@ use super::Shared;
 use super::admit::{self, Grant};
 use super::session::{Answer, Session};
 use crate::message::{Caller, Command};
-use leeward_env::{Ctx, Nanos, Wait};
+use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_fs::{Error, Reply, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -40,7 +40,6 @@ pub struct Asker {
 }
 
 /// The commands of all sessions.
-#[derive(Default)]
 pub(super) struct Commands(Mutex<Table>);
 
 #[derive(Default)]
@@ -120,6 +119,13 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
 }
 
 impl Commands {
+    /// Those of this process. Numbers begin anywhere: a session may outlive the process, and the numbers that
+    /// one before has given it must not be those of other users' commands.
+    pub(super) fn new(env: &Env) -> Commands {
+        let last = u64::from_le_bytes(env.secret()) >> 1;
+        Commands(Mutex::new(Table { last, ..Table::default() }))
+    }
+
     fn add(&self, session: &Session, host: &str, now: Nanos) -> Result<u64> {
         let mut table = self.0.lock();
         let of_host = table.all.values().filter(|running| running.host == host).count();
@@ -221,5 +227,27 @@ impl Running {
         self.waiting.as_ref()?;
         let piece = self.piece()?;
         self.waiting.take().map(|answer| (answer, piece))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Counts;
+    use super::super::session::Host;
+    use super::*;
+    use crate::message::SessionId;
+
+    #[test]
+    fn numbers_of_a_process_before_are_of_no_command() {
+        let env = Env::real();
+        let (host, counts) =
+            (Host { name: "host".into(), grant: Grant::default() }, Arc::new(Counts::new(&env, 0)));
+        let session = Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0);
+        let [before, now] = [(); 2].map(|()| Commands::new(&env));
+        let known = before.add(&session, "host", 0).expect("one");
+        let other = now.add(&session, "host", 0).expect("one");
+        assert_ne!(known, other);
+        now.end(&session, known);
+        assert!(now.0.lock().all.contains_key(&other));
     }
 }

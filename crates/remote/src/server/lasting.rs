@@ -147,8 +147,13 @@ impl Shared {
         }
         let nodes: Vec<NodeId> =
             nodes.iter().copied().filter(|node| admit::may_refer(&host.grant, *node)).collect();
-        if session.note_all(&nodes) {
-            self.store.refer(&nodes);
+        match session.note_all(&nodes) {
+            true => self.store.refer(&nodes),
+            false => tracing::warn!(
+                "{}: it has more inodes than are counted after a crash: files that it has open may go when they \
+                 are removed",
+                host.name
+            ),
         }
         if last && self.recovery.has_referred(session.id.number) {
             self.store.keep_all_inodes(false);

@@ -176,7 +176,7 @@ impl Server {
             wakers,
             settle,
             lasting,
-            commands: commands::Commands::default(),
+            commands: commands::Commands::new(env),
             figures: figures::Figures::default(),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
@@ -515,16 +515,17 @@ impl Shared {
 
     /// Has clients of a process before do their changes again.
     fn recover(self: &Arc<Self>) {
-        match self.recovery.run(&*self.store, || self.has_ended()) {
+        let close = |number| {
+            let session = self.sessions.lock().get(&number).cloned();
+            if let Some(session) = session {
+                self.end_session(&session, "it did not catch up in time after a crash of the server");
+            }
+        };
+        match self.recovery.run(&*self.store, || self.has_ended(), close) {
             Ok(closed) => {
                 self.run_parked();
+                self.locks.begin_grace();
                 self.recovery.finish(&closed);
-                for number in closed {
-                    let session = self.sessions.lock().get(&number).cloned();
-                    if let Some(session) = session {
-                        self.end_session(&session, "it did not catch up in time after a crash of the server");
-                    }
-                }
             }
             Err(e) => {
                 tracing::error!("clients cannot go on: {e}");
@@ -623,10 +624,13 @@ impl Shared {
         );
         let session = Session::new(id, key, (of.host, counts), self.env.now());
         let session = match &known {
-            Some(record) => {
-                let outcomes = self.store.outcomes(id.number).map_err(busy)?;
-                Arc::new(session.known(outcomes, record))
-            }
+            Some(record) => match self.store.outcomes(id.number) {
+                Ok(outcomes) => Arc::new(session.known(outcomes, record)),
+                Err(e) => {
+                    self.recovery.unclaim(record.clone());
+                    return Err(busy(e));
+                }
+            },
             None => Arc::new(session),
         };
         if known.as_ref().is_some_and(|record| !record.away) && !self.recovery.begins(&session) {

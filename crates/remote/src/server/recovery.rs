@@ -24,12 +24,16 @@ use std::time::Duration;
 /// How long a client is waited for, at first and after each thing that it has sent. Its leases have run
 /// out then, too.
 const WAIT_TIME: Nanos = TAKEN_AFTER;
-/// How long all clients together may take.
+/// How long all clients together may take, and then those that go on asking: one that never ends must not
+/// keep the cell from all others.
 const TIME_MAX: Nanos = 120_000_000_000;
+const TIME_OF_BUSY_MAX: Nanos = 600_000_000_000;
 /// Bytes of changes of one client at hand, above which no more are read from it.
 const WAITING_BYTES_MAX: usize = 2 << 20;
 /// Bytes of changes of one client that were not answered, at most.
 const PARKED_BYTES_MAX: usize = 2 * BEHIND_BYTES_MAX as usize + FRAME_BYTES_MAX;
+/// Bytes of calls of one client that were not answered: more than its kernel has under way.
+const UNANSWERED_BYTES_MAX: usize = 256 << 20;
 /// How often clients hear that the server is there.
 const SAY_STEP: Nanos = 1_000_000_000;
 /// How long clients may take to name the inodes that they have references to, and sessions that were away to
@@ -138,7 +142,8 @@ impl Recovery {
             .filter(|record| !record.away)
             .map(|record| (record.number, Awaited::new(until)))
             .collect();
-        let referring = awaited.keys().copied().collect();
+        // also those that are not waited for: they come for the inodes that their programs have open
+        let referring = known.keys().copied().collect();
         let state = Mutex::new(State { known, awaited, referring, over: false, kept_until: Nanos::MAX });
         Recovery { env: env.clone(), state, changed: Condvar::new() }
     }
@@ -152,6 +157,11 @@ impl Recovery {
         let mut state = self.state.lock();
         let number = state.known.values().find(|record| is_it(record))?.number;
         state.known.remove(&number)
+    }
+
+    /// Puts the record back: its client may come again.
+    pub(super) fn unclaim(&self, record: SessionRecord) {
+        self.state.lock().known.insert(record.number, record);
     }
 
     /// The client of a session that is waited for is there, and begins. False: it is not waited for, or has
@@ -224,7 +234,9 @@ impl Recovery {
         (caller, told, op): (Caller, Told, &Op<'_>),
     ) -> std::result::Result<(), &'static str> {
         let mut state = self.state.lock();
+        let now = self.env.now();
         let Some(awaited) = state.awaited.get_mut(&session.id.number) else { return Ok(()) };
+        awaited.until = now + WAIT_TIME;
         if awaited.last > 0 || awaited.caught_up {
             return Err("a call that was not answered comes after changes that are asked for again");
         }
@@ -233,6 +245,9 @@ impl Recovery {
         awaited.bytes += bytes.len();
         let before = awaited.unanswered.insert(told.lsn, Change { caller, told, op: bytes });
         awaited.bytes -= before.map_or(0, |change| change.op.len());
+        if awaited.bytes > UNANSWERED_BYTES_MAX {
+            return Err("more was not answered than a client may ask for");
+        }
         Ok(())
     }
 
@@ -295,12 +310,18 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// Does all changes again, and returns when nothing more is waited for. Sessions that were closed.
+    /// Does all changes again, and returns when nothing more is waited for: then [`Recovery::finish`] is to be
+    /// called. `close` is told of each session that is closed, before anything goes on without it; returns all
+    /// of these.
     ///
     /// # Errors
     /// When what was done cannot be made durable.
-    pub(super) fn run(&self, store: &dyn Sessions, has_ended: impl Fn() -> bool) -> Result<Vec<u64>> {
-        let latest = self.env.now() + TIME_MAX;
+    pub(super) fn run(
+        &self,
+        store: &dyn Sessions,
+        has_ended: impl Fn() -> bool,
+        close: impl Fn(u64),
+    ) -> Result<Vec<u64>> {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
         let (begun, expected) = (self.env.now(), state.awaited.len());
@@ -313,12 +334,13 @@ impl Recovery {
                 said_at = self.env.now();
                 state.say_something(said_at);
             }
-            let over = state.give_up(self.env.now(), latest);
+            let over = state.give_up(begun, self.env.now());
             if !over.is_empty() {
                 drop(state);
                 // before anything builds on that they do not come
                 over.iter().try_for_each(|number| store.end_session(*number))?;
                 store.commit()?;
+                over.iter().for_each(|number| close(*number));
                 closed.extend(over);
                 state = self.state.lock();
                 continue;
@@ -351,7 +373,7 @@ impl Recovery {
         Ok(closed)
     }
 
-    /// From now on all requests run.
+    /// From now on clients may call.
     pub(super) fn finish(&self, closed: &[u64]) {
         let mut state = self.state.lock();
         for number in closed {
@@ -397,10 +419,14 @@ impl State {
         }
     }
 
-    /// Stops waiting for those whose time is over.
-    fn give_up(&mut self, now: Nanos, latest: Nanos) -> Vec<u64> {
-        let is_over = |awaited: &Awaited| !awaited.caught_up && (now > awaited.until || now > latest);
-        let over = self.awaited.iter().filter(|(_, awaited)| is_over(awaited) && awaited.waiting.is_empty());
+    /// Stops waiting for those whose time is over. `begun`: when the waiting began.
+    fn give_up(&mut self, begun: Nanos, now: Nanos) -> Vec<u64> {
+        let took = now.saturating_sub(begun);
+        let is_over = |awaited: &Awaited| {
+            let is_silent = awaited.waiting.is_empty() && (now > awaited.until || took > TIME_MAX);
+            !awaited.caught_up && (is_silent || took > TIME_OF_BUSY_MAX)
+        };
+        let over = self.awaited.iter().filter(|(_, awaited)| is_over(awaited));
         let over: Vec<u64> = over.map(|(number, _)| *number).collect();
         for number in &over {
             self.awaited.remove(number);
@@ -430,4 +456,121 @@ fn run(store: &dyn Sessions, session: &Session, change: &Change) -> Result<()> {
     }
     let ctx = Ctx { wait: leeward_env::Wait::Allowed, ..ctx };
     store.do_again(&ctx, &op, change.told).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::SessionId;
+    use crate::server::Grant;
+    use crate::server::figures::Counts;
+    use crate::server::session::Host;
+    use leeward_env::Class;
+    use leeward_fs::NodeId;
+    use leeward_fs::sessions::Outcome;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const OP: Op<'static> = Op::Write { node: NodeId::ROOT, offset: 0, data: b"" };
+
+    /// One session; whether it is away.
+    struct One(bool);
+
+    impl Sessions for One {
+        fn sessions(&self) -> Vec<SessionRecord> {
+            vec![SessionRecord { number: 1, secret: [0; 16], key: [0; 32], away: self.0, expelled: false }]
+        }
+        fn store_session(&self, _: &SessionRecord) -> Result<()> {
+            Ok(())
+        }
+        fn end_session(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+        fn outcomes(&self, _: u64) -> Result<Vec<(u16, Outcome)>> {
+            Ok(Vec::new())
+        }
+        fn do_again(&self, _: &Ctx, _: &Op<'_>, _: Told) -> Result<Option<leeward_fs::Reply>> {
+            Ok(None)
+        }
+        fn answer_again(&self, _: &Ctx, _: &Op<'_>, _: Told) -> Result<leeward_fs::Reply> {
+            Ok(leeward_fs::Reply::Done)
+        }
+        fn durable_up_to(&self) -> u64 {
+            0
+        }
+        fn keep_all_inodes(&self, _: bool) {}
+        fn refer(&self, _: &[NodeId]) {}
+        fn go_on(&self) -> Result<()> {
+            Ok(())
+        }
+        fn reserve_numbers(&self, _: u64, _: u32, _: u64) -> Result<NodeId> {
+            Err(Error::NotPermitted)
+        }
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+        fn commit(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn awaited() -> (Env, Recovery, Arc<Session>) {
+        let env = Env::sim(1);
+        let recovery = Recovery::new(&env, &One(false));
+        let counts = Arc::new(Counts::new(&env, 0));
+        let host = Host { name: "host".into(), grant: Grant::default() };
+        let id = SessionId { number: 1, secret: [0; 16] };
+        let session = Arc::new(Session::new(id, [0; 32], (host, counts), env.now()));
+        assert!(recovery.begins(&session));
+        (env, recovery, session)
+    }
+
+    fn caller() -> Caller {
+        Caller { uid: 0, gid: 0, gids: Vec::new(), class: Class::Batch, refs: false }
+    }
+
+    fn told(lsn: u64) -> Told {
+        Told { lsn, ..Told::default() }
+    }
+
+    #[test]
+    fn a_client_that_is_still_sending_is_waited_for() {
+        let (env, recovery, session) = awaited();
+        let begun = env.now();
+        for lsn in 1..10 {
+            env.advance(4 * SECOND);
+            assert!(recovery.state.lock().give_up(begun, env.now()).is_empty(), "after {lsn} calls");
+            recovery.hear_unanswered(&session, (caller(), told(lsn), &OP)).expect("taken");
+        }
+        env.advance(7 * SECOND);
+        assert_eq!(recovery.state.lock().give_up(begun, env.now()), [1]);
+    }
+
+    #[test]
+    fn a_client_that_was_away_may_name_its_inodes_too() {
+        let env = Env::sim(1);
+        let recovery = Recovery::new(&env, &One(true));
+        assert!(!recovery.is_awaited(1) && recovery.is_referring(1));
+        let closed = recovery.run(&One(true), || false, drop).expect("nobody is waited for");
+        recovery.finish(&closed);
+        assert!(recovery.is_over() && !recovery.are_all_named());
+        assert!(recovery.claim(|record| record.number == 1).is_some());
+        assert!(recovery.has_referred(1) && recovery.are_all_named());
+    }
+
+    #[test]
+    fn a_client_that_never_ends_asking_is_given_up() {
+        let (env, recovery, session) = awaited();
+        let begun = env.now();
+        recovery.hear(&session, (caller(), told(1), &OP)).expect("taken");
+        for lsn in 2..1000 {
+            recovery.hear(&session, (caller(), told(lsn), &OP)).expect("taken");
+            recovery.state.lock().next(env.now()).expect("it is next");
+            env.advance(SECOND);
+            if recovery.state.lock().give_up(begun, env.now()) == [1] {
+                assert!(env.now() - begun > TIME_MAX, "after {lsn} seconds");
+                return;
+            }
+        }
+        panic!("it keeps the cell from all others");
+    }
 }

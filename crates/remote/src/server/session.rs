@@ -23,7 +23,7 @@ const AWAY_TIME: Nanos = 120_000_000_000;
 const UNUSED_TIME: Nanos = 1_000_000_000;
 
 /// Inodes to which a client can have references since a process before.
-const REFERRED_MAX: usize = 1 << 20;
+const REFERRED_MAX: usize = 1 << 23;
 
 /// A host that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -568,12 +568,12 @@ impl Session {
         Ok((Ctx { client, ..ctx }, is_restricted))
     }
 
-    /// [`Session::admit`] for what was done before, when the host could do it: it may only read by now.
+    /// [`Session::admit`] for what was done before, as the client says: what the host may not do now it has to
+    /// prove, and cannot.
     pub(super) fn admit_again(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
-        let grant = Grant { read_only: false, ..host.grant.clone() };
-        let ctx = admit::admit(&grant, caller, op, &|node| self.knows(node))?;
-        Ok((Ctx { client: self.id.number, ..ctx }, grant.is_restricted()))
+        let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
+        Ok((Ctx { client: self.id.number, ..ctx }, host.grant.is_restricted()))
     }
 
     /// Notes the references that a reply has; false: the session has ended.

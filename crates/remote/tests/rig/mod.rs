@@ -4,6 +4,7 @@
 #[path = "../../../../bench/delay.rs"]
 #[allow(clippy::disallowed_methods)]
 pub mod delay;
+pub mod fake;
 pub mod proxy;
 pub mod raw;
 
@@ -128,6 +129,23 @@ impl Rig {
         work(self.dir.path());
         self.cell.close().expect("closed");
         (self.cell, self.gate) = open(&self.env, &self.dir);
+        self.start_again();
+    }
+
+    /// Kills the server, and starts another with the cell as it is on disk now. `then`: in between.
+    pub fn crash(&mut self, then: impl FnOnce()) {
+        let left = tempfile::tempdir().expect("a directory");
+        let copied =
+            std::process::Command::new("cp").arg("-aT").arg(self.dir.path()).arg(left.path()).status();
+        assert!(copied.is_ok_and(|status| status.success()));
+        let server = self.server.take().expect("a server");
+        server.stop();
+        server.hang_up(false);
+        drop(server);
+        self.cell.close().expect("closed");
+        self.dir = left;
+        (self.cell, self.gate) = open(&self.env, &self.dir);
+        then();
         self.start_again();
     }
 

@@ -51,7 +51,10 @@ pub fn slot(place: u16, number: u32) -> Slot {
 
 impl Raw {
     pub fn connect(rig: &Rig, config: ClientConfig) -> Raw {
-        let socket = TcpStream::connect(rig.at).expect("connected");
+        Raw::over(TcpStream::connect(rig.at).expect("connected"), config)
+    }
+
+    pub fn over(socket: TcpStream, config: ClientConfig) -> Raw {
         socket.set_read_timeout(Some(TIME)).expect("a time");
         socket.set_write_timeout(Some(TIME)).expect("a time");
         socket.set_nodelay(true).expect("no delay");

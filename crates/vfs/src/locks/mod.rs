@@ -7,7 +7,7 @@
 //! earlier ones: an owner that has part of what others wait for may take more.
 //!
 //! **Grace.** A table that begins may follow one of a server that has ended, whose clients still have
-//! locks. For [`GRACE`] it only takes what they tell of those, and everything else waits. Later a lock that
+//! locks. For [`GRACE`] from when clients can be heard it only takes what they tell of those, and everything else waits. Later a lock that
 //! is told of is taken if nobody has had a lock on the file since.
 //!
 //! Closures are called with no lock held.
@@ -42,6 +42,7 @@ pub type LockAnswer = Box<dyn FnOnce(Result<()>) + Send>;
 /// The locks of a cell. See the module's head.
 pub struct LockTable {
     env: Env,
+    grace: bool,
     state: Mutex<State>,
 }
 
@@ -49,7 +50,14 @@ impl LockTable {
     /// A table without locks. `grace`: clients of a server before may have some.
     pub fn new(env: &Env, grace: bool) -> LockTable {
         let until = grace.then(|| env.now() + GRACE);
-        LockTable { env: env.clone(), state: Mutex::new(State::new(until)) }
+        LockTable { env: env.clone(), grace, state: Mutex::new(State::new(until)) }
+    }
+
+    /// Clients can tell of their locks only from now on: the grace begins now.
+    pub fn begin_grace(&self) {
+        if self.grace {
+            self.state.lock().begin_grace(self.env.now() + GRACE);
+        }
     }
 
     /// From now on the session may have locks.

@@ -88,6 +88,10 @@ impl State {
         }
     }
 
+    pub(super) fn begin_grace(&mut self, until: Nanos) {
+        self.grace_until = Some(until);
+    }
+
     pub(super) fn begin_session(&mut self, session: u64) {
         self.sessions.entry(session).or_default();
     }
