@@ -86,6 +86,20 @@ pub enum Rule {
     TakenVoids,
     /// A client uses leases only as long as they count.
     InTime,
+    /// An fsync is answered after what was predicted before it.
+    SyncAnsweredInOrder,
+    /// W is granted where nothing can be short of room.
+    GrantWithRoom,
+    /// Who takes what is near the limit recalls all W first.
+    NearRecallsAll,
+    /// Its own client's, too.
+    NearRecallsOwn,
+    /// A client has only so many predicted changes that are not answered.
+    Bounded,
+    /// When predicted changes come near the limit, all W is recalled.
+    NearAsks,
+    /// Such a recall comes before the answers of what ran after it.
+    RecallBeforeAnswers,
 }
 
 /// What a call does.
@@ -97,6 +111,8 @@ pub enum Kind {
     Attributes,
     /// Reads.
     Read,
+    /// Waits until all is durable.
+    Sync,
 }
 
 /// A call of a script. Inodes are bits.
@@ -121,6 +137,17 @@ pub struct Program {
     pub script: Vec<Op>,
 }
 
+/// How many changes of names have room.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// All in all.
+    pub limit: u8,
+    /// Where so many are left, nothing is predicted.
+    pub margin: u8,
+    /// How many may be predicted and not answered, of each client.
+    pub bound: usize,
+}
+
 /// A configuration: who does what, how much may go wrong, and by which rules.
 #[derive(Clone, Debug)]
 pub struct Behind {
@@ -132,6 +159,10 @@ pub struct Behind {
     pub alone: Vec<u8>,
     /// The programs.
     pub programs: Vec<Program>,
+    /// The room for changes of names, if that is bounded.
+    pub room: Option<Room>,
+    /// For fewer states: what can be predicted is, and nothing is committed that nobody waits for.
+    pub brisk: bool,
     /// How often the server may crash.
     pub crashes: u8,
     /// How often a connection may break while both ends live.
@@ -216,7 +247,7 @@ impl Behind {
             self.client_actions(state, client, actions);
             self.server_actions(state, client, actions);
         }
-        if !state.history.is_empty() {
+        if !state.history.is_empty() && (!self.brisk || self.somebody_waits_for_commit(state)) {
             actions.push(Action::Commit);
         }
         if state.recovering {

@@ -48,9 +48,8 @@ impl Behind {
         }
         let comes = |call: &Call| self.comes_next(state, *call);
         actions.extend(self.calls(client).filter(comes).map(Action::Receive));
-        actions.extend(
-            places(state.asked[client] & !its.giving).map(|inode| Action::HearRecall(client, inode)),
-        );
+        actions
+            .extend(places(state.asked[client] & !its.giving).map(|inode| Action::HearRecall(client, inode)));
         let is_answered = |inode: &usize| {
             let is_on = |call: Call| self.op(call).inodes >> inode & 1 == 1 && state.stage(call).is_behind();
             !self.keeps(Rule::AnswersFirst) || !self.calls(client).any(is_on)
@@ -72,6 +71,9 @@ impl Behind {
         }
         if in_time && self.may_predict(state, call) {
             actions.push(Action::Predict(call));
+            if self.brisk {
+                return;
+            }
         }
         if client.connected && !client.silent {
             actions.push(Action::Send(call));
@@ -80,7 +82,8 @@ impl Behind {
 
     /// Calls of the same client on the same inodes.
     fn touching(&self, call: Call) -> impl Iterator<Item = Call> {
-        let touches = move |other: &Call| self.op(*other).inodes & self.op(call).inodes != 0 && *other != call;
+        let touches =
+            move |other: &Call| self.op(*other).inodes & self.op(call).inodes != 0 && *other != call;
         self.calls(self.client_of(call)).filter(touches)
     }
 
@@ -98,9 +101,12 @@ impl Behind {
         let is_changed = |other: Call| self.op(other).kind.is_change() && state.stage(other).is_asked();
         let mut in_order = client.fifos[self.user_of(call)].iter();
         let after_in_order = in_order.any(|other| is_changed(*other));
+        let mut unanswered = self.calls(self.client_of(call)).filter(|call| state.stage(*call).is_behind());
+        let bound = self.room.filter(|_| self.keeps(Rule::Bounded)).map_or(usize::MAX, |room| room.bound);
         op.kind.is_change()
             && client.alone & known == known
             && client.has_copies(known)
+            && unanswered.nth(bound - 1).is_none()
             && places(op.makes).all(|inode| state.latest[inode] == 0)
             && !(after_in_order && self.keeps(Rule::NothingAfterInOrder))
     }
@@ -113,7 +119,7 @@ impl Behind {
             numbers[inode] = state.latest[inode];
         }
         for other in self.touching(call) {
-            if self.op(other).kind == Kind::Read && self.keeps(Rule::PredictionVoidsReads) {
+            if !self.op(other).kind.is_change() && self.keeps(Rule::PredictionVoidsReads) {
                 state.stage_mut(other).make_void();
             }
         }
@@ -151,6 +157,13 @@ impl Behind {
         let (Stage::Ran { lsn, .. } | Stage::BehindRan { lsn: Some(lsn), .. }) = state.stage(call) else {
             return matches!(state.stage(call), Stage::BehindRan { .. }) && self.is_first(state, call);
         };
+        let asked = state.asked[self.client_of(call)] & !state.clients[self.client_of(call)].giving;
+        if self.room.is_some() && self.keeps(Rule::RecallBeforeAnswers) && asked != 0 {
+            return false;
+        }
+        if self.op(call).kind == Kind::Sync && self.keeps(Rule::SyncAnsweredInOrder) {
+            return self.all_before_are_answered(state, call);
+        }
         let is_before = |other: Call| match state.stage(other) {
             Stage::Ran { lsn: its, .. } | Stage::BehindRan { lsn: Some(its), .. } => its > 0 && its < lsn,
             _ => false,
@@ -165,9 +178,29 @@ impl Behind {
         before.copied().all(|other| !self.op(other).kind.is_change() || state.stage(other).is_sent())
     }
 
+    fn all_before_are_answered(&self, state: &State, call: Call) -> bool {
+        let fifo = &state.clients[self.client_of(call)].fifos[self.user_of(call)];
+        let mut before = fifo.iter().take_while(|other| **other != call);
+        !fifo.contains(&call) || before.all(|other| !self.op(*other).kind.is_change())
+    }
+
+    /// EIO if a change was lost. Else all must be durable that was predicted before.
+    fn synced(&self, state: &mut State, call: Call) -> Stage {
+        if self.touching(call).any(|other| state.stage(other) == Stage::Lost) {
+            return Stage::Refused;
+        }
+        state.lied |= !self.all_before_are_answered(state, call)
+            || self.touching(call).any(|other| {
+                let is_told = matches!(state.stage(other), Stage::Told { .. });
+                is_told && !state.durable.iter().any(|made| made.call == other)
+            });
+        Stage::Read
+    }
+
     pub(crate) fn receive(&self, state: &mut State, call: Call) {
         let number = self.client_of(call);
         let op = self.op(call);
+        let synced = (op.kind == Kind::Sync).then(|| self.synced(state, call));
         state.clients[number].was_answered(call);
         let next = match state.stage(call) {
             Stage::Ran { void, numbers, granted, .. } => {
@@ -198,7 +231,7 @@ impl Behind {
             }
             other => other,
         };
-        *state.stage_mut(call) = next;
+        *state.stage_mut(call) = synced.unwrap_or(next);
     }
 
     pub(crate) fn hear_recall(&self, state: &mut State, client: usize, inode: usize) {

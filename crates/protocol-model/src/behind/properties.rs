@@ -19,6 +19,8 @@ pub const ORDERED: &str = "no change comes over a newer one";
 pub const FORETOLD: &str = "what was predicted happens";
 /// Nothing is lost of a client that was not silent.
 pub const UNHARMED: &str = "a client that is not silent loses nothing";
+/// An fsync that was answered without error has made durable what was predicted before it.
+pub const SYNCED: &str = "an fsync keeps its promise";
 /// While nothing more goes wrong, something can be done, until all is done.
 pub const UNSTUCK: &str = "nobody waits for ever";
 
@@ -32,6 +34,7 @@ pub(super) fn all() -> Vec<Property<Behind>> {
         Property::always(ORDERED, |_, state: &State| !state.overwrote),
         Property::always(FORETOLD, |_, state: &State| !state.surprised),
         Property::always(UNHARMED, |_, state: &State| !state.harmed),
+        Property::always(SYNCED, |_, state: &State| !state.lied),
         Property::always(UNSTUCK, somebody_can_go_on),
         Property::sometimes("a change is predicted, and told later", |_, state: &State| {
             state.stages.iter().flatten().any(|stage| matches!(stage, Stage::BehindRan { lsn: Some(_), .. }))

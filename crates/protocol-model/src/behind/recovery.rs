@@ -65,7 +65,8 @@ impl Behind {
         let is_closed = state.sessions.iter().any(|session| session.closed);
         for made in told {
             for inode in places(self.op(made.call).inodes) {
-                state.surprised |= is_closed && self.is_surprise(state, made.call, inode, made.numbers[inode]);
+                state.surprised |=
+                    is_closed && self.is_surprise(state, made.call, inode, made.numbers[inode]);
             }
             state.history.push(Record::Made(made));
         }

@@ -1,7 +1,7 @@
 //! The server's side.
 
-use super::state::places;
-use super::{Action, Behind, Call, Kind, Lease, Made, Numbers, Record, Rule, Stage, State};
+use super::state::{INODES, places};
+use super::{Action, Behind, Call, Kind, Lease, Made, Numbers, Record, Room, Rule, Stage, State};
 
 impl Behind {
     pub(crate) fn server_actions(&self, state: &State, client: usize, actions: &mut Vec<Action>) {
@@ -25,8 +25,7 @@ impl Behind {
     fn has_its_turn(&self, state: &State, call: Call) -> bool {
         let client = self.client_of(call);
         let its = &state.clients[client];
-        let serves =
-            !state.recovering || state.told_again && !self.keeps(Rule::BehindBeforeRequests);
+        let serves = !state.recovering || state.told_again && !self.keeps(Rule::BehindBeforeRequests);
         let is_back = !state.is_just_back(client) || !self.keeps(Rule::BackDurably);
         let is_noted = state.session(client).away || state.is_to_be_taken(client);
         let is_here = !is_noted || !self.keeps(Rule::AwayRunsNothing);
@@ -44,6 +43,7 @@ impl Behind {
     fn conflicts(&self, state: &State, call: Call) -> Vec<(usize, usize)> {
         let is_over = matches!(state.stage(call), Stage::Behind { .. })
             || state.made_by(call).is_some()
+            || self.op(call).kind == Kind::Sync
             || !self.keeps(Rule::RecallFirst);
         if is_over {
             return Vec::new();
@@ -56,16 +56,53 @@ impl Behind {
             Lease::W => true,
         };
         let all = others.flat_map(|other| places(op.inodes).map(move |inode| (other, inode)));
-        all.filter(|(other, inode)| conflicts(*other, *inode)).collect()
+        let mut conflicts: Vec<_> = all.filter(|(other, inode)| conflicts(*other, *inode)).collect();
+        if op.kind == Kind::Names && self.is_near(state, 1) && self.keeps(Rule::NearRecallsAll) {
+            let spares = |other| other == self.client_of(call) && !self.keeps(Rule::NearRecallsOwn);
+            conflicts.extend(self.all_alone(state).filter(|(other, _)| !spares(*other)));
+            conflicts.sort_unstable();
+            conflicts.dedup();
+        }
+        conflicts
     }
 
-    /// Whether a change of names builds on another client's that is not durable.
+    /// Who has W, and on what.
+    fn all_alone(&self, state: &State) -> impl Iterator<Item = (usize, usize)> {
+        let all = (0..self.clients).flat_map(|client| (0..INODES).map(move |inode| (client, inode)));
+        all.filter(|(client, inode)| state.leases[*client][*inode] == Lease::W)
+    }
+
+    fn has_taken(&self, state: &State) -> u8 {
+        let is_names = |made: &&Made| made.client < self.clients && self.op(made.call).kind == Kind::Names;
+        state.made().filter(is_names).fold(0, |count, _| count + 1)
+    }
+
+    /// Whether so many more changes of names would leave no more room than what may be predicted.
+    fn is_near(&self, state: &State, more: u8) -> bool {
+        self.room.is_some_and(|room| self.has_taken(state) + more + room.margin > room.limit)
+    }
+
+    fn is_full(&self, state: &State, call: Call) -> bool {
+        let is_full = |room: Room| self.has_taken(state) >= room.limit;
+        self.op(call).kind == Kind::Names && self.room.is_some_and(is_full)
+    }
+
+    /// Whether a change of names builds on another client's that is not durable. An fsync waits, too.
     fn waits_for_commit(&self, state: &State, call: Call) -> bool {
         let op = self.op(call);
+        if op.kind == Kind::Sync {
+            return !state.history.is_empty();
+        }
         op.kind == Kind::Names
             && state.made_by(call).is_none()
             && matches!(state.stage(call), Stage::Sent { .. })
             && places(op.inodes).any(|inode| self.is_shared(state, self.client_of(call), inode))
+    }
+
+    pub(crate) fn somebody_waits_for_commit(&self, state: &State) -> bool {
+        let waits = |call: Call| self.has_its_turn(state, call) && self.waits_for_commit(state, call);
+        let is_back = |client| state.is_just_back(client) || state.session(client).away;
+        state.recovering || (0..self.clients).any(|n| is_back(n) || self.calls(n).any(waits))
     }
 
     /// Whether another client has changed an inode, and that is not durable.
@@ -95,6 +132,9 @@ impl Behind {
             (Stage::Sent { floor, void }, None) if self.op(call).kind.is_change() => {
                 self.change(state, call, floor, void)
             }
+            (Stage::Sent { floor, void }, None) if self.op(call).kind == Kind::Sync => {
+                Stage::Ran { floor, void, numbers: Numbers::default(), lsn: 0, granted: 0 }
+            }
             (Stage::Sent { floor, void }, None) => self.read(state, call, floor, void),
             (other, _) => other,
         };
@@ -118,9 +158,14 @@ impl Behind {
             state.overwrote |= overwrites;
             state.surprised |= self.is_surprise(state, call, inode, numbers[inode]);
         }
+        state.surprised |= self.is_full(state, call);
         state.last_lsn += 1;
         let lsn = state.last_lsn;
         state.history.push(Record::Made(Made { call, client, numbers, lsn }));
+        if self.is_near(state, 0) && self.keeps(Rule::NearAsks) {
+            let asked: Vec<_> = self.all_alone(state).collect();
+            asked.into_iter().for_each(|(client, inode)| state.asked[client] |= 1 << inode);
+        }
         lsn
     }
 
@@ -151,7 +196,7 @@ impl Behind {
         let client = self.client_of(call);
         let op = self.op(call);
         let is_there = |inode: usize| (state.value(inode) > 0) != (op.makes >> inode & 1 == 1);
-        if !places(op.inodes).all(is_there) {
+        if !places(op.inodes).all(is_there) || self.is_full(state, call) {
             return Stage::Ran { floor, void, numbers: Numbers::default(), lsn: 0, granted: 0 };
         }
         let mut numbers = Numbers::default();
@@ -162,8 +207,8 @@ impl Behind {
         }
         let may = |inode: &usize| {
             let is_shared = self.is_shared(state, client, *inode) && self.keeps(Rule::GrantOnCommitted);
-            let is_held = (0..self.clients).any(|n| n != client && state.leases[n][*inode] != Lease::None);
-            !is_shared && !is_held && self.may_grant(state, *inode)
+            let has_room = !self.is_near(state, 0) || !self.keeps(Rule::GrantWithRoom);
+            !is_shared && has_room && self.may_grant(state, *inode)
         };
         let granted = places(op.inodes).filter(may).fold(0, |bits, inode| bits | 1 << inode);
         self.grant(state, call, granted, Lease::W);
@@ -171,7 +216,6 @@ impl Behind {
     }
 
     fn read(&self, state: &mut State, call: Call, floor: Numbers, void: bool) -> Stage {
-        let client = self.client_of(call);
         let mut numbers = Numbers::default();
         let mut granted = 0;
         for inode in places(self.op(call).inodes) {
@@ -231,12 +275,6 @@ impl Behind {
         if !self.keeps(Rule::SentAgainInOrder) {
             its.fifos.iter_mut().for_each(|fifo| fifo.reverse());
         }
-    }
-}
-
-impl Default for Lease {
-    fn default() -> Lease {
-        Lease::None
     }
 }
 

@@ -65,7 +65,7 @@ pub enum Stage {
         /// The number of the change.
         lsn: u8,
     },
-    /// It read.
+    /// It read, or synced.
     Read,
     /// An ordinary error.
     Refused,
@@ -97,9 +97,10 @@ impl Stage {
 }
 
 /// A lease as the server knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lease {
     /// None.
+    #[default]
     None,
     /// To keep copies.
     R,
@@ -215,6 +216,8 @@ pub struct State {
     pub overwrote: bool,
     /// A predicted change did something else than was predicted.
     pub surprised: bool,
+    /// An fsync was answered, and not all was durable that was predicted before.
+    pub lied: bool,
     /// A change was lost of a client that was not silent.
     pub harmed: bool,
     /// Crashes so far.
@@ -239,7 +242,8 @@ impl State {
             term: 0,
             expelled: false,
         };
-        let lease = |alone: &u8| std::array::from_fn(|n| [Lease::None, Lease::W][usize::from(alone >> n & 1)]);
+        let lease =
+            |alone: &u8| std::array::from_fn(|n| [Lease::None, Lease::W][usize::from(alone >> n & 1)]);
         let count = model.clients;
         let nobody = Call { program: usize::MAX, op: 0 };
         State {
@@ -260,6 +264,7 @@ impl State {
             stale: false,
             overwrote: false,
             surprised: false,
+            lied: false,
             harmed: false,
             crashes: 0,
             breaks: 0,
@@ -333,7 +338,7 @@ impl State {
 
 impl Kind {
     pub(crate) fn is_change(self) -> bool {
-        self != Kind::Read
+        matches!(self, Kind::Names | Kind::Attributes)
     }
 }
 
