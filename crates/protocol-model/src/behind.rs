@@ -39,13 +39,15 @@ pub enum Rule {
     GrantOnCommitted,
     /// The server runs what is in a FIFO in its order.
     Fifo,
-    /// A call that touches what is predicted and not answered goes through the FIFO.
-    TouchingInOrder,
-    /// Such a call of another user waits for the answers.
+    /// A read that touches what is predicted and not answered goes through the FIFO.
+    ReadsInOrder,
+    /// A change that is not predicted waits at the client for such answers. Without it: goes through the FIFO.
+    ChangesWait,
+    /// So does what another user calls. Without it: is sent beside the FIFO.
     OtherUserWaits,
     /// A read in a FIFO holds up nothing while it waits for recalls.
     ReadsHoldNothing,
-    /// Nothing is predicted for a user who has a change in his FIFO that was not predicted.
+    /// Without `ChangesWait`: nothing is predicted for a user behind such a change.
     NothingAfterInOrder,
     /// A client drops its copies before it sends a change that is not predicted, and keeps nothing of what is
     /// under way at the same time. So it predicts nothing there until it was answered.
@@ -86,6 +88,10 @@ pub enum Rule {
     TakenVoids,
     /// A client uses leases only as long as they count.
     InTime,
+    /// A client shares an inode that it has W on when what it predicted there is answered.
+    ShareAfterAnswers,
+    /// Nothing is kept of what is under way when it says so, and of what it sends until that is answered.
+    ShareVoids,
     /// An fsync is answered after what was predicted before it.
     SyncAnsweredInOrder,
     /// W is granted where nothing can be short of room.
@@ -169,6 +175,8 @@ pub struct Behind {
     pub breaks: u8,
     /// How often a client may be silent.
     pub silences: u8,
+    /// How often one may share what it has W on.
+    pub shares: u8,
     /// The rules that this mutant leaves out.
     pub without: &'static [Rule],
 }
@@ -192,6 +200,12 @@ pub enum Action {
     HearRecall(usize, usize),
     /// It gives the inode back.
     GiveBack(usize, usize),
+    /// It says that others may read an inode, without being asked.
+    Share(usize, usize),
+    /// The server hears it.
+    HearShared(usize, usize),
+    /// The client hears that it did.
+    Shared(usize, usize),
     /// All that the server has done becomes durable.
     Commit,
     /// The connection of a client breaks.
@@ -296,6 +310,9 @@ impl Model for Behind {
             Action::AskBack(client, inode) => state.asked[client] |= 1 << inode,
             Action::HearRecall(client, inode) => self.hear_recall(&mut state, client, inode),
             Action::GiveBack(client, inode) => state.give_back(client, inode),
+            Action::Share(client, inode) => self.share(&mut state, client, inode),
+            Action::HearShared(client, inode) => state.hear_shared(client, inode),
+            Action::Shared(client, inode) => state.clients[client].sharing[inode] = None,
             Action::Commit => state.make_durable(),
             Action::Break(client) => {
                 state.breaks += 1;

@@ -1,6 +1,6 @@
 //! A client's side.
 
-use super::state::places;
+use super::state::{INODES, places};
 use super::{Action, Behind, Call, Client, Kind, Numbers, Record, Rule, Stage, State};
 
 impl Client {
@@ -50,12 +50,24 @@ impl Behind {
         actions.extend(self.calls(client).filter(comes).map(Action::Receive));
         actions
             .extend(places(state.asked[client] & !its.giving).map(|inode| Action::HearRecall(client, inode)));
-        let is_answered = |inode: &usize| {
+        let is_answered = |inode: usize| {
             let is_on = |call: Call| self.op(call).inodes >> inode & 1 == 1 && state.stage(call).is_behind();
-            !self.keeps(Rule::AnswersFirst) || !self.calls(client).any(is_on)
+            !self.calls(client).any(is_on)
         };
-        let given = places(its.giving).filter(is_answered);
+        let given = places(its.giving).filter(|inode| is_answered(*inode) || !self.keeps(Rule::AnswersFirst));
         actions.extend(given.map(|inode| Action::GiveBack(client, inode)));
+        for inode in 0..INODES {
+            match its.sharing[inode] {
+                Some(false) => actions.push(Action::HearShared(client, inode)),
+                Some(true) => actions.push(Action::Shared(client, inode)),
+                None => {
+                    let may = is_answered(inode) || !self.keeps(Rule::ShareAfterAnswers);
+                    if its.alone >> inode & 1 == 1 && may && state.shares < self.shares {
+                        actions.push(Action::Share(client, inode));
+                    }
+                }
+            }
+        }
     }
 
     fn ways_to_begin(&self, state: &State, call: Call, actions: &mut Vec<Action>) {
@@ -66,7 +78,7 @@ impl Behind {
             actions.push(Action::UseCopy(call));
             return;
         }
-        if !self.may_begin(state, call) {
+        if self.waits_for_other_user(state, call) {
             return;
         }
         if in_time && self.may_predict(state, call) {
@@ -75,7 +87,7 @@ impl Behind {
                 return;
             }
         }
-        if client.connected && !client.silent {
+        if client.connected && !client.silent && !self.waits_for_own_user(state, call) {
             actions.push(Action::Send(call));
         }
     }
@@ -87,11 +99,19 @@ impl Behind {
         self.calls(self.client_of(call)).filter(touches)
     }
 
-    /// Whether another user's predicted changes must be answered first.
-    fn may_begin(&self, state: &State, call: Call) -> bool {
-        let is_others = |other: Call| self.user_of(other) != self.user_of(call);
-        !self.keeps(Rule::OtherUserWaits)
-            || !self.touching(call).any(|other| is_others(other) && state.stage(other).is_behind())
+    /// Whether predicted changes of another user must be answered first.
+    fn waits_for_other_user(&self, state: &State, call: Call) -> bool {
+        let is_others = |other: &Call| self.user_of(*other) != self.user_of(call);
+        let mut others = self.touching(call).filter(is_others);
+        self.keeps(Rule::OtherUserWaits) && others.any(|other| state.stage(other).is_behind())
+    }
+
+    /// Whether those of its own user must be.
+    fn waits_for_own_user(&self, state: &State, call: Call) -> bool {
+        let is_own = |other: &Call| self.user_of(*other) == self.user_of(call);
+        let mut own = self.touching(call).filter(is_own);
+        let waits = self.op(call).kind.is_change() && self.keeps(Rule::ChangesWait);
+        waits && own.any(|other| state.stage(other).is_behind())
     }
 
     fn may_predict(&self, state: &State, call: Call) -> bool {
@@ -136,7 +156,9 @@ impl Behind {
         let is_own = |other: &Call| self.user_of(*other) == self.user_of(call);
         let is_behind = |other: Call| state.stage(other).is_behind();
         let in_order = self.touching(call).filter(is_own).any(is_behind);
-        let mut void = false;
+        let sharing = &state.clients[self.client_of(call)].sharing;
+        let shares = places(op.inodes).any(|inode| sharing[inode].is_some());
+        let mut void = shares && self.keeps(Rule::ShareVoids);
         for other in self.touching(call) {
             let is_change = self.op(other).kind.is_change() && state.stage(other).is_asked();
             void |= is_change && self.keeps(Rule::OwnChangeVoids);
@@ -146,7 +168,7 @@ impl Behind {
             self.touching(call).for_each(|other| state.stage_mut(other).make_void());
         }
         let client = &mut state.clients[self.client_of(call)];
-        if in_order && self.keeps(Rule::TouchingInOrder) {
+        if in_order && (op.kind.is_change() || self.keeps(Rule::ReadsInOrder)) {
             client.fifos[self.user_of(call)].push(call);
         }
         *state.stage_mut(call) = Stage::Sent { floor: state.latest, void };
@@ -239,10 +261,25 @@ impl Behind {
         its.giving |= 1 << inode;
         its.alone &= !(1 << inode);
         its.copies[inode] = None;
-        for call in self.calls(client) {
-            if self.op(call).inodes >> inode & 1 == 1 && self.keeps(Rule::RecallVoids) {
-                state.stage_mut(call).make_void();
-            }
+        if self.keeps(Rule::RecallVoids) {
+            self.void(state, client, inode);
+        }
+    }
+
+    /// Nothing is kept of what is under way.
+    fn void(&self, state: &mut State, client: usize, inode: usize) {
+        for call in self.calls(client).filter(|call| self.op(*call).inodes >> inode & 1 == 1) {
+            state.stage_mut(call).make_void();
+        }
+    }
+
+    /// W becomes R.
+    pub(crate) fn share(&self, state: &mut State, client: usize, inode: usize) {
+        state.shares += 1;
+        state.clients[client].alone &= !(1 << inode);
+        state.clients[client].sharing[inode] = Some(false);
+        if self.keeps(Rule::ShareVoids) {
+            self.void(state, client, inode);
         }
     }
 

@@ -271,7 +271,7 @@ impl Behind {
             };
         }
         let its = &mut state.clients[client];
-        (its.connected, its.giving) = (false, 0);
+        (its.connected, its.giving, its.sharing) = (false, 0, Default::default());
         if !self.keeps(Rule::SentAgainInOrder) {
             its.fifos.iter_mut().for_each(|fifo| fifo.reverse());
         }
@@ -288,6 +288,12 @@ impl State {
         self.leases[client][inode] = Lease::None;
         self.asked[client] &= !(1 << inode);
         self.clients[client].giving &= !(1 << inode);
+    }
+
+    pub(crate) fn hear_shared(&mut self, client: usize, inode: usize) {
+        let lease = &mut self.leases[client][inode];
+        *lease = (*lease).min(Lease::R);
+        self.clients[client].sharing[inode] = Some(true);
     }
 
     /// Programs know no more of an inode than the server: what was predicted is lost.

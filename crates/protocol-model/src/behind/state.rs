@@ -165,6 +165,8 @@ pub struct Client {
     pub alone: u8,
     /// The inodes that it is about to give back.
     pub giving: u8,
+    /// Those that it shares: whether the server has heard it.
+    pub sharing: [Option<bool>; INODES],
     /// What it sent in order and was not answered, of each user.
     pub fifos: [Vec<Call>; 2],
     /// Its connection is up, and the server has greeted it.
@@ -226,6 +228,8 @@ pub struct State {
     pub breaks: u8,
     /// Silences so far.
     pub silences: u8,
+    /// So often something was shared.
+    pub shares: u8,
 }
 
 impl State {
@@ -235,6 +239,7 @@ impl State {
             copies: std::array::from_fn(|inode| (alone >> inode & 1 == 1).then_some(latest[inode])),
             alone: *alone,
             giving: 0,
+            sharing: [None; INODES],
             fifos: [Vec::new(), Vec::new()],
             connected: true,
             is_known: true,
@@ -269,6 +274,7 @@ impl State {
             crashes: 0,
             breaks: 0,
             silences: 0,
+            shares: 0,
         }
     }
 
