@@ -8,6 +8,7 @@
 //! [`sessions`]: requests, crashes and replay. [`replay`]: the same as the code has it, with content. [`recalls`]: grants and recalls that overtake each
 //! other. [`copies`]: the same as the code has them, without numbers. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
 
+pub mod behind;
 pub mod check;
 pub mod clocks;
 pub mod copies;
