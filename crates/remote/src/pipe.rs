@@ -5,6 +5,7 @@
 //! more requests of the other end are taken until it has read.
 
 use crate::keys::{PublicKey, shown};
+use leeward_env::Nanos;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use rustls::Connection;
@@ -34,6 +35,8 @@ struct State {
     unsent: usize,
     /// Sends are gathered.
     corked: bool,
+    /// See [`Pipe::gathered_at`].
+    gathered_at: Option<Nanos>,
     /// The other end takes nothing any more. It may have said something before.
     deaf: bool,
     /// Why nothing can be sent.
@@ -57,7 +60,15 @@ impl Pipe {
         Pipe {
             socket,
             peer,
-            state: Mutex::new(State { tls, unsent: 0, corked: false, deaf: false, why: None, broken: false }),
+            state: Mutex::new(State {
+                tls,
+                unsent: 0,
+                corked: false,
+                gathered_at: None,
+                deaf: false,
+                why: None,
+                broken: false,
+            }),
         }
     }
 
@@ -88,8 +99,8 @@ impl Pipe {
         }
     }
 
-    /// Sends a frame with the next one, or at the next [`Pipe::flush`]; at once if much has gathered.
-    pub(crate) fn gather(&self, frame: &[u8]) {
+    /// Sends a frame with the next one that is sent, or at the next [`Pipe::flush`]; at once if much has gathered.
+    pub(crate) fn gather(&self, frame: &[u8], now: Nanos) {
         let mut state = self.state.lock();
         if state.broken || state.deaf {
             return;
@@ -98,7 +109,14 @@ impl Pipe {
         state.deaf |= state.tls.writer().write_all(frame).is_err();
         if state.unsent > GATHERED_BYTES_MAX && !state.corked {
             self.push(&mut state);
+        } else {
+            state.gathered_at.get_or_insert(now);
         }
+    }
+
+    /// Since when something has gathered.
+    pub(crate) fn gathered_at(&self) -> Option<Nanos> {
+        self.state.lock().gathered_at
     }
 
     /// Sends what [`Pipe::gather`] has gathered.
@@ -129,6 +147,7 @@ impl Pipe {
 
     /// Gives the socket what it takes.
     fn push(&self, state: &mut State) {
+        state.gathered_at = None;
         while state.tls.wants_write() && !state.broken && !state.deaf {
             match state.tls.write_tls(&mut &self.socket) {
                 Ok(0) => state.deaf = true,

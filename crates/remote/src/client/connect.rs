@@ -1,5 +1,6 @@
 //! The thread that connects, receives and gives answers.
 
+use super::drops::TheAnswer;
 use super::slots::Outstanding;
 use super::{Away, Client, Phase, Shared, Unreachable, locks};
 use crate::message::{
@@ -7,7 +8,7 @@ use crate::message::{
     message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
-use leeward_env::{Ctx, Nanos, Told};
+use leeward_env::{Ctx, Nanos};
 use leeward_fs::{Error, NodeId, Op, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
@@ -22,6 +23,8 @@ use std::time::Duration;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// How often the server is asked whether it is there.
 const PING_STEP: Nanos = 1_000_000_000;
+/// How long changes gather that programs were told of, while others are under way and nobody waits for them.
+const GATHER_TIME: Nanos = 1_000_000;
 /// How long it may be silent.
 const SILENT_TIME: Nanos = 4_000_000_000;
 /// Pauses between attempts: the first, and the longest.
@@ -179,7 +182,7 @@ impl Shared {
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
-        self.drop_kept(&self.copies.connected(link.standing == Standing::Resumed));
+        self.drop_lost(&self.copies.connected(link.standing == Standing::Resumed));
         if link.standing != Standing::Resumed {
             self.behind.lock().forget_numbers();
         }
@@ -210,12 +213,18 @@ impl Shared {
                 self.share_idle(&link.pipe);
                 link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
-            let left = ping_at.saturating_sub(self.env.now()).max(1);
+            let now = self.env.now();
+            let gathers_until = link.pipe.gathered_at().map_or(Nanos::MAX, |at| at + GATHER_TIME);
+            if now >= gathers_until {
+                link.pipe.flush();
+                continue;
+            }
+            let left = ping_at.min(gathers_until).saturating_sub(now).max(1);
             if let Err(e) = link.poll.poll(&mut events, Some(Duration::from_nanos(left))).or_else(interrupted)
             {
                 return plain(&e);
             }
-            if link.pipe.wants_write() {
+            if link.pipe.wants_write() && link.pipe.gathered_at().is_none() {
                 link.pipe.writable();
             }
         }
@@ -229,7 +238,6 @@ impl Shared {
             while let Some(said) = link.next()? {
                 self.hear(&link.pipe, said)?;
             }
-            link.pipe.flush();
         }
         Ok(any)
     }
@@ -257,7 +265,9 @@ impl Shared {
                 Ok(())
             }
             ToClient::Answer(slot, result, leased, told) => {
-                self.answered(pipe, slot, (result, leased, told));
+                if let Some(answer) = self.defer((pipe, slot), (result, leased, told)) {
+                    self.answered(pipe, slot, answer);
+                }
                 Ok(())
             }
             ToClient::Pong { number, taken, wall } => {
@@ -265,7 +275,7 @@ impl Shared {
                 match taken {
                     None => self.copies.renewed(number),
                     Some(term) => {
-                        self.drop_kept(&self.copies.taken(term));
+                        self.drop_lost(&self.copies.taken(term));
                         self.state.lock().slots.doubt();
                     }
                 }
@@ -301,11 +311,11 @@ impl Shared {
     }
 
     /// Gives the answer to a call.
-    fn answered(
+    pub(super) fn answered(
         self: &Arc<Self>,
         pipe: &Arc<Pipe>,
         slot: Slot,
-        (result, leased, told): (leeward_fs::Result<Reply>, Leased, Option<Told>),
+        (result, leased, told): TheAnswer,
     ) {
         let mut at = 0;
         let mut state = self.state.lock();
@@ -340,39 +350,6 @@ impl Shared {
         }
         let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
         self.drop_pages(not_kept.into_iter().collect());
-    }
-
-    /// The front end drops what it may have kept of these inodes.
-    pub(super) fn drop_kept(&self, nodes: &[NodeId]) {
-        self.drop_attributes(nodes);
-        self.drop_pages(nodes.to_vec());
-    }
-
-    /// The front end drops attributes, at once.
-    fn drop_attributes(&self, nodes: &[NodeId]) {
-        let watcher = self.watcher.lock().clone();
-        if let Some(watcher) = watcher {
-            nodes.iter().for_each(|node| watcher.attributes_changed(*node));
-        }
-    }
-
-    pub(super) fn drop_pages(&self, nodes: Vec<NodeId>) {
-        self.when_dropped(nodes, || ());
-    }
-
-    /// The front end drops pages of these inodes; then goes on with `then`, on another thread if it has to
-    /// wait: for reads that are under way, and so for this thread. After a second it goes on anyway: the
-    /// kernel asks for attributes before it uses the pages.
-    fn when_dropped(&self, nodes: Vec<NodeId>, then: impl FnOnce() + Send + 'static) {
-        let watcher = self.watcher.lock().clone();
-        match watcher.filter(|_| !nodes.is_empty()) {
-            None => then(),
-            Some(watcher) => self.droppers.run(move || {
-                nodes.iter().for_each(|node| watcher.inode_changed(*node));
-                watcher.wait_applied();
-                then();
-            }),
-        }
     }
 
     /// The server is asked to make all durable, so that changes need not be kept. Under the state's lock.
@@ -497,6 +474,7 @@ impl Shared {
     }
 
     fn lost(self: &Arc<Self>, why: &str) {
+        self.forget_deferred();
         self.drop_attributes(&self.copies.lost());
         let mut state = self.state.lock();
         if let Phase::Up(pipe) = &state.phase {

@@ -74,8 +74,8 @@ impl Client {
         let call = Outstanding::new(call, now, Some(told.asked), answer).in_order(order);
         if let Some(place) = state.slots.enter(call) {
             let frame = state.slots.sending(place);
-            // while one is under way the next ones gather: its answer sends them
-            if is_first { pipe.send(frame) } else { pipe.gather(frame) }
+            // while one is under way the next ones gather for a moment: the thread `remote` sends them
+            if is_first { pipe.send(frame) } else { pipe.gather(frame, now) }
         }
         drop(state);
         drop(behind);
@@ -238,6 +238,7 @@ impl Client {
     /// Waits until the server has answered what programs were told, or is away.
     pub(super) fn settle(&self) {
         let until = self.0.env.now() + END_TIME.as_nanos() as u64;
+        self.0.flush();
         while !self.0.behind.lock().is_empty() && self.away().is_none() && self.0.env.now() < until {
             self.0.env.sleep(Duration::from_millis(5));
         }
@@ -248,9 +249,19 @@ impl Shared {
     /// Does something when these changes are answered.
     pub(super) fn when_answered(&self, until: Vec<(u32, u64)>, then: impl FnOnce() + Send + 'static) {
         let now = self.behind.lock().when_answered(until, Box::new(then));
-        if let Some(then) = now {
-            then();
+        match now {
+            Some(then) => then(),
+            // somebody waits: nothing gathers any longer
+            None => self.flush(),
         }
+    }
+
+    fn flush(&self) {
+        let pipe = match &self.state.lock().phase {
+            Phase::Up(pipe) => pipe.clone(),
+            _ => return,
+        };
+        pipe.flush();
     }
 
     /// A change that was told is answered.

@@ -21,6 +21,7 @@ mod content;
 mod copies;
 mod disk;
 mod doors;
+mod drops;
 mod files;
 mod foretold;
 mod groups;
@@ -121,6 +122,7 @@ struct Shared {
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
     /// For requests of several operations.
     workers: Workers,
+    deferred: Mutex<drops::Deferred>,
     /// For waiting until pages are dropped, which requests do not hold up.
     droppers: Workers,
     locks: locks::Locks,
@@ -202,6 +204,7 @@ impl Client {
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
             workers: Workers::new(env, "remote-list", THREADS),
+            deferred: Mutex::default(),
             droppers: Workers::new(env, "remote-drop", THREADS),
             locks: locks::Locks::default(),
             heard: AtomicU64::new(env.now()),

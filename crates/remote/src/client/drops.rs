@@ -1,0 +1,97 @@
+//! What the front end has kept and must drop.
+//!
+//! Dropping pages may have to wait for reads that are under way, and so for answers: it happens on threads of its
+//! own. After leases were lost other answers wait for it: the kernel believes no attributes that were asked for
+//! before, and would go on with pages of which it has not seen that they are old.
+
+use super::Shared;
+use crate::message::{Leased, Slot};
+use crate::pipe::Pipe;
+use leeward_env::Told;
+use leeward_fs::{NodeId, Reply, Result};
+use std::sync::Arc;
+
+/// What the server answers.
+pub(super) type TheAnswer = (Result<Reply>, Leased, Option<Told>);
+
+/// Answers that wait until pages are dropped.
+#[derive(Default)]
+pub(super) struct Deferred {
+    /// Threads that drop some.
+    dropping: usize,
+    answers: Vec<(Arc<Pipe>, Slot, TheAnswer)>,
+}
+
+impl Shared {
+    /// After leases were lost: the front end drops what it has kept of these inodes, and hears nothing but content
+    /// before.
+    pub(super) fn drop_lost(self: &Arc<Self>, nodes: &[NodeId]) {
+        self.drop_attributes(nodes);
+        if nodes.is_empty() || self.watcher.lock().is_none() {
+            return;
+        }
+        self.deferred.lock().dropping += 1;
+        let shared = self.clone();
+        self.when_dropped(nodes.to_vec(), move || shared.give_deferred());
+    }
+
+    /// Keeps an answer back, if it must wait; else it is returned.
+    pub(super) fn defer(&self, (pipe, slot): (&Arc<Pipe>, Slot), answer: TheAnswer) -> Option<TheAnswer> {
+        let mut deferred = self.deferred.lock();
+        // reads and writes are what dropping pages waits for
+        if deferred.dropping == 0 || matches!(answer.0, Ok(Reply::Data(_) | Reply::Written(_))) {
+            return Some(answer);
+        }
+        deferred.answers.push((pipe.clone(), slot, answer));
+        None
+    }
+
+    fn give_deferred(self: &Arc<Self>) {
+        let mut deferred = self.deferred.lock();
+        deferred.dropping -= 1;
+        if deferred.dropping > 0 {
+            return;
+        }
+        let answers = std::mem::take(&mut deferred.answers);
+        drop(deferred);
+        answers.into_iter().for_each(|(pipe, slot, answer)| self.answered(&pipe, slot, answer));
+    }
+
+    /// The connection is lost: calls are sent again, and answered again.
+    pub(super) fn forget_deferred(&self) {
+        self.deferred.lock().answers.clear();
+    }
+
+    /// The front end drops what it may have kept of these inodes.
+    pub(super) fn drop_kept(&self, nodes: &[NodeId]) {
+        self.drop_attributes(nodes);
+        self.drop_pages(nodes.to_vec());
+    }
+
+    /// The front end drops attributes, at once.
+    pub(super) fn drop_attributes(&self, nodes: &[NodeId]) {
+        let watcher = self.watcher.lock().clone();
+        if let Some(watcher) = watcher {
+            nodes.iter().for_each(|node| watcher.attributes_changed(*node));
+        }
+    }
+
+    pub(super) fn drop_pages(&self, nodes: Vec<NodeId>) {
+        self.when_dropped(nodes, || ());
+    }
+
+    /// The front end drops pages of these inodes; then goes on with `then`, on another thread if it has to
+    /// wait: for reads that are under way, and so for this thread. After a second it goes on anyway: the
+    /// kernel asks for attributes before it uses the pages.
+    pub(super) fn when_dropped(&self, nodes: Vec<NodeId>, then: impl FnOnce() + Send + 'static) {
+        let watcher = self.watcher.lock().clone();
+        match watcher.filter(|_| !nodes.is_empty()) {
+            None => then(),
+            Some(watcher) => self.droppers.run(move || {
+                nodes.iter().for_each(|node| watcher.inode_changed(*node));
+                watcher.wait_applied();
+                then();
+            }),
+        }
+    }
+}
