@@ -129,10 +129,13 @@ impl<B: Backend> Door<B> {
         EntryTo { name: Keep::name(&self.gate, dir, name), ctx, backend: self.nested.clone() }
     }
 
-    /// How a file is opened. A `close` gives up locks.
-    fn opening(&self, ctx: &Ctx) -> Opening {
-        let flags = if self.has_locks() { 0 } else { abi::OPEN_NO_FLUSH };
-        Opening { flags, note: opener(ctx), locks: self.locks.clone() }
+    /// How a file is opened. A `close` gives up locks. Through its pages the kernel cuts a write where a page
+    /// ends that it does not have, and appends to one file of several machines must stay whole.
+    fn opening(&self, ctx: &Ctx, open_flags: u32) -> Opening {
+        let no_flush = if self.has_locks() { 0 } else { abi::OPEN_NO_FLUSH };
+        let appends = self.gate.is_remote() && open_flags & libc::O_APPEND as u32 != 0;
+        let direct = if appends { abi::OPEN_DIRECT_IO } else { 0 };
+        Opening { flags: no_flush | direct, note: opener(ctx), locks: self.locks.clone() }
     }
 
     /// User and group of who opened a file.
@@ -202,7 +205,7 @@ impl<B: Backend> Door<B> {
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
         let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
-        let how = (self.entry(ctx, dir, name), self.opening(&ctx));
+        let how = (self.entry(ctx, dir, name), self.opening(&ctx, args.flags));
         self.run(ctx, op, answer_create(to, how, args.flags as i32));
     }
 
@@ -414,7 +417,8 @@ impl<B: Backend> Handler for Door<B> {
             Call::TmpFile { args } => {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
                 let entry = self.entry(ctx, node, b"");
-                self.run(ctx, op, answer_create(to, (entry, self.opening(&ctx)), args.flags as i32));
+                let how = (entry, self.opening(&ctx, args.flags));
+                self.run(ctx, op, answer_create(to, how, args.flags as i32));
             }
             Call::Read(abi::ReadIn { handle, .. }) | Call::Fsync { handle } if self.is_lost(handle) => {
                 to.error(libc::EIO);
@@ -431,8 +435,10 @@ impl<B: Backend> Handler for Door<B> {
             Call::ListXattr { size } => self.list_xattr(ctx, node, size, to),
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
             // never asked again where the content of files is always kept: a file needs no handle
-            Call::Open if !self.gate.is_remote() && !self.has_locks() => to.error(libc::ENOSYS),
-            Call::Open => to.value(&self.opening(&ctx).open(self.gate.keep_attr(node))),
+            Call::Open { .. } if !self.gate.is_remote() && !self.has_locks() => to.error(libc::ENOSYS),
+            Call::Open { flags } => {
+                to.value(&self.opening(&ctx, flags).open(self.gate.keep_attr(node)));
+            }
             Call::Flush(_) | Call::GetLock(_) | Call::SetLock { .. } | Call::Release(_) => {
                 self.lock_call(ctx, &request, interrupted, to);
             }
@@ -507,7 +513,7 @@ fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
         | Call::BatchForget { .. }
         | Call::Release(_)
         | Call::Init { .. }
-        | Call::Open
+        | Call::Open { .. }
         | Call::OpenDir
         | Call::ReleaseDir { .. }
         | Call::Interrupt { .. }

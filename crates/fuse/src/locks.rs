@@ -230,7 +230,8 @@ pub(crate) struct Opening {
 impl Opening {
     /// One is open. The kernel keeps its content where it may keep the attributes for some time.
     pub(crate) fn open(&self, keep: Duration) -> abi::OpenOut {
-        let how = if keep.is_zero() { abi::OPEN_DIRECT_IO } else { abi::OPEN_KEEP_CACHE };
+        let is_direct = keep.is_zero() || self.flags & abi::OPEN_DIRECT_IO != 0;
+        let how = if is_direct { abi::OPEN_DIRECT_IO } else { abi::OPEN_KEEP_CACHE };
         let handle = self.locks.as_ref().map_or(self.note, |locks| locks.open(self.note));
         abi::OpenOut { handle, flags: self.flags | how, ..abi::OpenOut::default() }
     }

@@ -126,6 +126,7 @@ wire! {
     Rename2In { new_dir: u64, flags: u32, padding: u32, }
     LinkIn { node: u64, }
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
+    OpenIn { flags: u32, open_flags: u32, }
     ReleaseIn { handle: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     FlushIn { handle: u64, unused: u32, padding: u32, lock_owner: u64, }
     FsyncIn { handle: u64, flags: u32, padding: u32, }
@@ -366,6 +367,7 @@ mod tests {
             (size_of::<AttrOut>(), 104),
             (size_of::<SetAttrIn>(), 88),
             (size_of::<CreateIn>(), 16),
+            (size_of::<OpenIn>(), 8),
             (size_of::<ReadIn>(), 40),
             (size_of::<ReleaseIn>(), 24),
             (size_of::<FlushIn>(), 24),

@@ -100,7 +100,9 @@ pub(crate) enum Call<'a> {
         args: abi::InitIn,
         flags2: u32,
     },
-    Open,
+    Open {
+        flags: u32,
+    },
     OpenDir,
     /// `plus`: with attributes.
     ReadDir {
@@ -249,7 +251,7 @@ fn call<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call<'a>,
         opcode::SETLKW => Call::SetLock { args: fixed(args)?, wait: true },
         opcode::LISTXATTR => Call::ListXattr { size: fixed::<abi::GetXattrIn>(args)?.size },
         opcode::REMOVEXATTR => Call::RemoveXattr { name: rest.name()? },
-        opcode::OPEN => Call::Open,
+        opcode::OPEN => Call::Open { flags: fixed::<abi::OpenIn>(args)?.flags },
         opcode::OPENDIR => Call::OpenDir,
         opcode::RELEASEDIR => Call::ReleaseDir { handle: fixed::<abi::ReleaseIn>(args)?.handle },
         opcode::FALLOCATE => Call::Fallocate(fixed(args)?),
