@@ -304,6 +304,10 @@ impl Shared {
     /// front end keeps nothing of them.
     fn recalled(self: &Arc<Self>, pipe: &Arc<Pipe>, number: u64, nodes: &[NodeId]) {
         let read = self.copies.void(nodes);
+        if !self.copies.count() {
+            // it comes too late: whoever wanted this does not wait any more
+            self.drop_lost(&read);
+        }
         self.drop_attributes(nodes);
         let until = self.behind.lock().ends(nodes);
         let (pipe, said, shared) = (pipe.clone(), frame(&ToServer::Recalled(number)), self.clone());

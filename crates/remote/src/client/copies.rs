@@ -428,6 +428,12 @@ impl Copies {
         kept.map(|(node, _)| *node).collect()
     }
 
+    /// Whether copies count now.
+    pub(super) fn count(&self) -> bool {
+        let now = self.0.env.now();
+        self.0.state.lock().count(now)
+    }
+
     /// How often the server has taken all leases.
     pub(super) fn term(&self) -> u32 {
         self.0.state.lock().term
