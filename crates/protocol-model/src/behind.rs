@@ -6,14 +6,18 @@
 //! change counts at once, any other when the server runs it. Copies that a client may use must be that;
 //! what a read returns is no older than what was `latest` when it began. Connections break, clients are
 //! silent for so long that the server notes them as away and takes what they have, and the server crashes:
-//! then what was told is done again in the order of its numbers, and after it what was predicted.
+//! then what was told is done again in the order of its numbers, and after it what was predicted. Room for
+//! changes may be short.
 //!
 //! What is under way is not kept in queues: a request was sent, or ran and its answer is on its way.
-//! Answers of a client's changes come in the order in which those ran. A recall and its answer take any time.
+//! Answers of a client's changes come in the order in which those ran. A recall and its answer take any
+//! time. What is durable has no order any more, and no numbers.
 //!
-//! **Left out.** How grants and recalls overtake each other: module [`copies`](crate::copies). Time: a client
-//! is silent for longer than its leases count, or not at all. Content: module [`replay`](crate::replay). What
-//! has no room: quotas, space. Dead clients: one that is silent during a crash is closed.
+//! **Left out.** Time: a client is silent for longer than its leases count, or not at all; whether a server
+//! is slow or a client silent. Content, which enters files later, and how the replays of sessions wait for
+//! each other: module [`replay`](crate::replay). Numbers of new inodes: module
+//! [`sessions`](crate::sessions). What a change touches that its client does not name. Dead clients: one that
+//! is silent during a crash is closed.
 
 mod client;
 pub mod properties;

@@ -6,7 +6,7 @@
 //! `docs/decisions/0030-the-protocol-as-a-checked-model.md` states the rules for an implementer.
 //!
 //! [`sessions`]: requests, crashes and replay. [`replay`]: the same as the code has it, with content. [`recalls`]: grants and recalls that overtake each
-//! other. [`copies`]: the same as the code has them, without numbers. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
+//! other. [`copies`]: the same as the code has them, without numbers. [`behind`]: write-behind. [`clocks`]: keepalives, freezes, take-over. [`names`]: the kernel's directory locks.
 
 pub mod behind;
 pub mod check;

@@ -7,7 +7,9 @@ impl Behind {
     pub(crate) fn recovery_actions(&self, state: &State, actions: &mut Vec<Action>) {
         for client in 0..self.clients {
             let is_closed = state.session(client).closed;
-            if state.clients[client].silent && !self.is_settled(state, client) && !is_closed {
+            let its = &state.clients[client];
+            // one that the process before has told that it is closed, which the crash undid, does not come
+            if (its.silent || its.expelled) && !self.is_settled(state, client) && !is_closed {
                 actions.push(Action::Close(client));
             }
         }
