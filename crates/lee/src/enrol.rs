@@ -8,6 +8,7 @@ use leeward_env::Env;
 use leeward_fs::invitation::InvitationToken;
 use leeward_remote::{CacheOptions, Client, ClientOptions, Unreachable};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 /// Which server, and how.
@@ -22,6 +23,8 @@ pub struct Enrol<'a> {
     pub timeout: Option<Duration>,
     /// Where it keeps content on a disk of its own.
     pub cache: Option<CacheOptions>,
+    /// Where it mounts, if it follows a process there that has died.
+    pub follows_at: Option<&'a Path>,
 }
 
 /// Host and port, with the usual port where none is named.
@@ -74,6 +77,7 @@ pub fn connect(env: &Env, args: &Enrol<'_>) -> Result<Client, Fail> {
         invitation: token.as_ref().map(|token| token.secret),
         timeout: args.timeout,
         cache: args.cache.clone(),
+        died: args.follows_at.and_then(|at| keys.session(at)),
     };
     let client = Client::connect(env, &keys.own(env)?, &options).map_err(|e| match e {
         Unreachable::Refused(why) => {

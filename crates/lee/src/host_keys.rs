@@ -10,6 +10,7 @@ use leeward_env::hex;
 use leeward_remote::{Keys, PublicKey};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,10 @@ const VARIABLE: &str = "LEE_HOST_DIR";
 const OWN: &str = "host.key";
 /// The directory with public keys of servers.
 const SERVERS: &str = "servers";
+
+/// The directory with sessions of mounts, by where they are, and how much of the path is in the name.
+const SESSIONS: &str = "sessions";
+const PATH_BYTES_MAX: usize = 100;
 
 /// See the module's head.
 pub struct HostKeys {
@@ -74,6 +79,30 @@ impl HostKeys {
     /// When it cannot be written.
     pub fn remember(&self, name: &str, key: &PublicKey) -> Result<(), Fail> {
         self.write(&self.dir.join(SERVERS).join(name), key, Existing::IsReplaced)
+    }
+
+    /// The session of the last process that has mounted at a place.
+    pub fn session(&self, at: &Path) -> Option<[u8; 32]> {
+        read(&self.session_file(at)).ok()
+    }
+
+    /// Remembers the session of a process that mounts at a place.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_session(&self, at: &Path, session: &[u8; 32]) -> Result<(), Fail> {
+        let path = self.session_file(at);
+        let dir = path.parent().unwrap_or(&self.dir);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|e| self.failed(dir, &e))?;
+        self.write(&path, session, Existing::IsReplaced)
+    }
+
+    /// A file for each place: of a long path the end is as good as the whole, as it proves nothing.
+    fn session_file(&self, at: &Path) -> PathBuf {
+        let bytes = at.as_os_str().as_bytes();
+        let end = &bytes[bytes.len().saturating_sub(PATH_BYTES_MAX)..];
+        self.dir.join(SESSIONS).join(hex::encode(end))
     }
 
     fn failed(&self, path: &Path, e: &io::Error) -> Fail {

@@ -55,6 +55,24 @@ pub struct SessionId {
     pub secret: [u8; 16],
 }
 
+impl SessionId {
+    /// As one value, to be kept.
+    pub fn to_bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[8..16].copy_from_slice(&self.number.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.secret);
+        bytes
+    }
+
+    /// The reverse of [`SessionId::to_bytes`].
+    pub fn from_bytes(bytes: [u8; 32]) -> SessionId {
+        let (mut number, mut secret) = ([0; 8], [0; 16]);
+        number.copy_from_slice(&bytes[8..16]);
+        secret.copy_from_slice(&bytes[16..]);
+        SessionId { number: u64::from_be_bytes(number), secret }
+    }
+}
+
 impl std::fmt::Debug for SessionId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SessionId({})", self.number)
@@ -122,6 +140,8 @@ pub enum Call<'a> {
         /// Whether no more come.
         last: bool,
     },
+    /// A session of this host's before whose process has died: nobody waits for it any more.
+    Died(SessionId),
     /// What a gateway has to know of users. From then on the session keeps no copies of files.
     Access(AccessCall),
 }
@@ -435,6 +455,11 @@ fn put_call(slot: Slot, call: &Call<'_>, out: &mut Vec<u8>) {
             caller.put(out);
             op.put(out);
         }
+        Call::Died(session) => {
+            out.push(23);
+            slot.put(out);
+            session.put(out);
+        }
         Call::Numbers { volume } => {
             out.push(22);
             slot.put(out);
@@ -519,6 +544,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 let (slot, behind) = (Slot::take(from)?, Wire::take(from)?);
                 Ok(ToServer::Call(slot, Call::InOrder(Wire::take(from)?, behind, Wire::take(from)?)))
             }
+            23 => Ok(ToServer::Call(Wire::take(from)?, Call::Died(Wire::take(from)?))),
             22 => Ok(ToServer::Call(Wire::take(from)?, Call::Numbers { volume: Wire::take(from)? })),
             _ => Err(Malformed::Unknown),
         }

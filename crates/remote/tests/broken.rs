@@ -226,6 +226,7 @@ fn with_a_time_limit_requests_fail_while_the_server_is_away_and_work_again_after
         invitation: None,
         timeout: Some(Duration::from_millis(500)),
         cache: None,
+        died: None,
     };
     let client = Client::connect(&rig.env, &keys, &options).expect("connected");
     rig.server = None;

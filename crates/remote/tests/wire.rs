@@ -143,6 +143,7 @@ fn messages_of_a_client_have_these_bytes() {
             format!("15 0201 06050403 01 0900000000000000 0300000000000000 {CALLER_HEX} 01 0807060504030201"),
         ),
         (ToServer::Call(SLOT, Call::Numbers { volume: 2 }), "16 0201 06050403 02000000".into()),
+        (ToServer::Call(SLOT, Call::Died(session)), format!("17 0201 06050403 0900000000000000 {secret}")),
         (ToServer::Share(vec![B]), "0d 01000000 1100000000000000".into()),
         (ToServer::CaughtUp, "0b".into()),
         (
@@ -167,12 +168,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Share(_) => 13,
             ToServer::Call(_, Call::Access(..)) => 20,
             ToServer::Call(_, Call::InOrder(..)) => 21,
-            ToServer::Call(_, Call::Numbers { .. }) => 22, // a new kind comes here, above, and below
+            ToServer::Call(_, Call::Numbers { .. }) => 22,
+            ToServer::Call(_, Call::Died(_)) => 23, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>((1..14).chain(20..23));
+    only_kinds::<ToServer<'_>>((1..14).chain(20..24));
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));

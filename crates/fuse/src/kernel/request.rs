@@ -176,6 +176,7 @@ fn fixed_len(opcode: u32) -> usize {
         opcode::SETXATTR => size_of::<abi::SetXattrIn>(),
         opcode::GETXATTR | opcode::LISTXATTR => size_of::<abi::GetXattrIn>(),
         opcode::INIT => size_of::<abi::InitIn>(),
+        opcode::OPEN => size_of::<abi::OpenIn>(),
         opcode::RELEASE | opcode::RELEASEDIR => size_of::<abi::ReleaseIn>(),
         opcode::FLUSH => size_of::<abi::FlushIn>(),
         opcode::FSYNC => size_of::<abi::FsyncIn>(),

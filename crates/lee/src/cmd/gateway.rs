@@ -202,7 +202,8 @@ fn start(env: &Env, args: &Args, state: &CellDir) -> Result<Gateway, Fail> {
     let options = args.options();
     let bound = Bound::bind(&options)?;
     let (token, timeout) = (args.token.as_deref(), Some(args.timeout));
-    let enrol = Enrol { server: &args.server, token, variable: TOKEN, timeout, cache: None };
+    let enrol =
+        Enrol { server: &args.server, token, variable: TOKEN, timeout, cache: None, follows_at: None };
     let client = enrol::connect(env, &enrol)?;
     let started = Gateway::start(env, (&options, state), bound, client.clone());
     started.inspect_err(|_| client.close())

@@ -8,6 +8,7 @@ use crate::control::relay::Relay;
 use crate::control::server::Server;
 use crate::enrol::{self, Enrol};
 use crate::fail::{Fail, TAKEN_OVER, text};
+use crate::host_keys::HostKeys;
 use crate::keeper::Kept;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
@@ -237,7 +238,7 @@ impl Mounted {
         if is_again {
             refuse_if_unmounted(args)?;
         }
-        let client = connect(env, args)?;
+        let client = connect(env, args, is_again)?;
         let mounted = if is_again { detach_dead(args) } else { Ok(()) }.and_then(|()| {
             let options = mount_options::options(Path::new(&args.server), &args.options);
             let options = leeward_fuse::Options { may_hide: is_again, ..options };
@@ -339,10 +340,18 @@ fn listen(
     Server::listen(env, socket, FOR_ALL, Arc::new(relay)).map_err(failed)
 }
 
-fn connect(env: &Env, args: &Args) -> Result<Client, Fail> {
+fn connect(env: &Env, args: &Args, is_again: bool) -> Result<Client, Fail> {
     let token = args.token.as_deref();
     let (server, cache) = (&args.server, args.cache.clone());
-    enrol::connect(env, &Enrol { server, token, variable: TOKEN, timeout: args.timeout, cache })
+    let follows_at = is_again.then_some(&*args.at);
+    let client = enrol::connect(
+        env,
+        &Enrol { server, token, variable: TOKEN, timeout: args.timeout, cache, follows_at },
+    )?;
+    // without that it is waited for when this process is killed
+    let noted = client.session().map_or(Ok(()), |session| HostKeys::open()?.note_session(&args.at, &session));
+    noted.unwrap_or_else(|fail| tracing::warn!("{fail}"));
+    Ok(client)
 }
 
 fn announce(format: Format, server: &str, started: &Started, host: &str) -> Result<(), Fail> {

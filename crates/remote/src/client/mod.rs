@@ -32,7 +32,7 @@ mod told;
 mod workers;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, Standing, ToServer, frame};
+use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, SessionId, Standing, ToServer, frame};
 use behind::Behind;
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
@@ -79,6 +79,8 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Where content that was read is kept on a disk of this machine, if anywhere.
     pub cache: Option<CacheOptions>,
+    /// The session of a process before that has died, see [`Client::session`].
+    pub died: Option<[u8; 32]>,
 }
 
 /// Why the first connection came to nothing.
@@ -210,11 +212,21 @@ impl Client {
             heard: AtomicU64::new(env.now()),
         }));
         connect::start(&client.0)?;
+        if let Some(died) = options.died {
+            // before anything asks for what that one had leases on
+            client.ask(Call::Died(SessionId::from_bytes(died)), None, Box::new(drop));
+        }
         for op in [Op::GetAttr { node: NodeId::ROOT }, Op::StatFs { node: NodeId::ROOT }] {
             // asked to be noted
             let _ = client.call(&Ctx::user(0, 0), op);
         }
         Ok(client)
+    }
+
+    /// Names the session, and proves that it is one's own: a process that follows when this one has died
+    /// says so.
+    pub fn session(&self) -> Option<[u8; 32]> {
+        self.0.state.lock().session.map(SessionId::to_bytes)
     }
 
     /// The name of this host at the server.

@@ -63,7 +63,7 @@ impl Outstanding {
             Call::InOrder(caller, behind, op) => {
                 (behind.is_none() && is_repeatable(op), caller.refs && op.gives_references(), false)
             }
-            Call::Numbers { .. } => (true, false, false),
+            Call::Numbers { .. } | Call::Died(_) => (true, false, false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
             Call::Access(_) => (true, false, false),
             Call::Command(..) => (false, false, false),

@@ -232,6 +232,8 @@ fn hear_in(
             let coming = Coming { slot, caller, behind: Some(behind), op };
             connection.goes_on(recovery.park(session, &coming))
         }
+        // of a session that is not waited for: it is sent again when calls are taken
+        ToServer::Call(_, Call::InOrder(_, Some(_), _)) if !recovery.is_over() => Then::GoOn,
         ToServer::Call(..) if !recovery.is_over() => {
             connection.is_wrong("a call came before the server was ready")
         }
@@ -420,6 +422,10 @@ fn call_in(
         }
         Call::InOrder(caller, behind, op) => {
             super::in_order::hear(shared, session, Coming { slot, caller, behind, op }, answer);
+        }
+        Call::Died(id) => {
+            shared.has_died(session, id);
+            answer.give(None, Ok(Reply::Done));
         }
         Call::Numbers { volume } => answer.give(None, shared.reserve_numbers(session, volume)),
         Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),

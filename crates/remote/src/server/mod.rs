@@ -574,6 +574,16 @@ impl Shared {
         }
     }
 
+    /// A client says that the process has died which had another session of its host's.
+    fn has_died(&self, by: &Session, id: SessionId) {
+        let session = self.sessions.lock().get(&id.number).cloned();
+        if let Some(session) = session.filter(|s| s.id == id && s.key == by.key && s.id != by.id) {
+            self.forget_session(&session);
+            // nobody is left who could use them
+            self.leases.leave(id.number);
+        }
+    }
+
     /// Reserves inode numbers for a client that makes inodes before it says so.
     fn reserve_numbers(&self, session: &Session, volume: u32) -> leeward_fs::Result<Reply> {
         if session.host().grant.is_restricted() || !session.is_lasting() {

@@ -216,7 +216,7 @@ pub fn caching_client(
 ) -> std::result::Result<Client, Unreachable> {
     let keys = Keys::from_seed(&seed).expect("keys");
     let key = server_keys().public();
-    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None, cache };
+    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None, cache, died: None };
     Client::connect(env, &keys, &options)
 }
 
