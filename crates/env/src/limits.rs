@@ -26,6 +26,8 @@ pub const VERSION_BLOCKS_MAX: u64 = 256;
 /// Changes that a client on another machine has told its programs and the server has not answered, and
 /// bytes that they bring, at most.
 pub const BEHIND_CHANGES_MAX: usize = 512;
+/// Bytes of a file that such a change moves to another directory, at most.
+pub const BEHIND_MOVED_BYTES_MAX: u64 = 64 << 10;
 /// See [`BEHIND_CHANGES_MAX`].
 pub const BEHIND_BYTES_MAX: u64 = 32 << 20;
 /// Logical bytes in one segment.

@@ -185,8 +185,8 @@ struct Client {
     leases: FxHashSet<NodeId>,
     /// How many of them are exclusive.
     exclusive: usize,
-    /// See [`Recaller::expel`]. Not heard of since.
-    expelled: bool,
+    /// See [`Recaller::expel`], which goes on.
+    is_expelled: bool,
     /// Recalls that it has not answered, by number, and what they ask for.
     recalls: BTreeMap<u64, Recall>,
     asked_for: FxHashSet<NodeId>,
@@ -300,9 +300,6 @@ impl Shared {
     fn expel(&self, client: ClientId) {
         let recaller = self.recaller.lock().clone();
         recaller.iter().for_each(|recaller| recaller.expel(client));
-        if let Some(c) = self.table.lock().clients.get_mut(&client) {
-            c.expelled = true;
-        }
     }
 }
 
@@ -367,7 +364,7 @@ impl Leases {
         let now = self.0.env.now();
         let mut table = self.0.table.lock();
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
-        if c.ended || c.expelled || !is_busy && c.is_stuck(now) {
+        if c.ended || c.is_expelled || !is_busy && c.is_stuck(now) {
             c.was_heard = true;
             return Keepalive::Silence;
         }
@@ -648,24 +645,27 @@ impl Recalling {
             }
             let mut taken = false;
             for other in others {
-                let is_over = |c: &Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
-                if table.clients.get(&other).is_some_and(is_over) {
-                    taken = true;
-                    if table.clients.get(&other).is_some_and(|c| c.exclusive > 0 && !c.expelled) {
-                        drop(table);
-                        self.shared.expel(other);
-                        table = self.shared.table.lock();
-                        break;
-                    }
-                    if let Some(c) = table.clients.get_mut(&other) {
-                        c.expelled = false;
-                        c.term = c.term.wrapping_add(1);
-                        c.none_until = if c.is_stuck(now) && c.was_heard { now + NONE_FOR } else { 0 };
-                    }
-                    table.drop_all(other);
-                    self.shared.note(&table);
-                    self.shared.taken.fetch_add(1, Ordering::Relaxed);
+                let is_over = |c: &&mut Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
+                let Some(c) = table.clients.get_mut(&other).filter(is_over) else { continue };
+                if c.is_expelled {
+                    // somebody else is at it
+                    continue;
                 }
+                taken = true;
+                if c.exclusive > 0 {
+                    c.is_expelled = true;
+                    drop(table);
+                    self.shared.expel(other);
+                    table = self.shared.table.lock();
+                }
+                if let Some(c) = table.clients.get_mut(&other) {
+                    c.is_expelled = false;
+                    c.term = c.term.wrapping_add(1);
+                    c.none_until = if c.is_stuck(now) && c.was_heard { now + NONE_FOR } else { 0 };
+                }
+                table.drop_all(other);
+                self.shared.note(&table);
+                self.shared.taken.fetch_add(1, Ordering::Relaxed);
             }
             if taken {
                 self.shared.given_back.notify_all();

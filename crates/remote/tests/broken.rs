@@ -163,7 +163,7 @@ fn cut_once(rig: &Rig, (seed, host): (u8, &str), way: usize, at: usize) {
     let client = Way { env: rig.env.clone(), at: proxy.at, seed }.client();
     short_exchange(&client, &format!("{way} {at:06}"));
     // how many bytes it takes depends on what is sent together: the cut is not to hit the end of the session
-    while proxy.passed()[way] < at {
+    while proxy.passed()[way] <= at {
         client.call(&user(0), Op::StatFs { node: ROOT }).expect("figures");
     }
     assert_eq!(held_by(rig, host, 0), 0, "cut after {at} bytes, direction {way}");

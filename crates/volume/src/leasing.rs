@@ -134,8 +134,10 @@ impl Shard {
     /// Whether a change may take effect whose result its client has told before: only where nobody else
     /// can have seen or changed what it changes. Other changes may always.
     fn may_be_foretold(&self, ctx: &Ctx, tx: &Tx<'_>, changed: &[NodeId]) -> bool {
-        let Some(foretold) = ctx.foretold.filter(|foretold| !foretold.after_crash) else { return true };
-        let others: Vec<NodeId> = changed.iter().copied().filter(|node| node.0 != foretold.node).collect();
+        if ctx.foretold.is_none_or(|foretold| foretold.after_crash) {
+            return true;
+        }
+        let others: Vec<NodeId> = changed.iter().copied().filter(|node| Some(*node) != tx.made()).collect();
         let is_alone = self.leases.are_owned(ctx.client, &others);
         if let Some(made) = tx.made().filter(|_| is_alone) {
             self.leases.own(ctx.client, made);

@@ -207,13 +207,13 @@ impl Shard {
     ) -> Result<std::result::Result<T, NodeId>> {
         let now = self.time_for(ctx);
         let leases = self.leases.are_used();
-        let mut recalling = Vec::new();
+        let (mut recalling, mut have_sent) = (Vec::new(), false);
         loop {
             let mut st = self.lock();
             let seq = st.publish_seq;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
             if leases && self.leases.are_exclusive() {
-                tx.lets_clients_be(self.leases.owners());
+                tx.lets_clients_be(if have_sent { 0 } else { self.leases.owners() });
                 if ctx.is_for_somebody() {
                     tx.note_what_is_seen();
                 }
@@ -246,9 +246,10 @@ impl Shard {
                         return Err(Error::Quota);
                     }
                 }
-                Err(Fail::Clients(volume)) => {
+                Err(Fail::Clients) => {
                     drop(st);
-                    recalling.extend(self.recall_exclusive(ctx, Some(volume))?);
+                    recalling.extend(self.recall_exclusive(ctx, None)?);
+                    have_sent = true;
                 }
                 Err(Fail::Bin(dir)) => {
                     drop(st);

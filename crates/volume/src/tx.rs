@@ -40,9 +40,9 @@ pub enum Fail {
         /// What the operation adds below it.
         by: Stats,
     },
-    /// Clients on other machines must send what they have told their programs in this volume first: little
-    /// is left of a quota.
-    Clients(u32),
+    /// Clients on other machines must send what they have told their programs first: little is left of a
+    /// quota.
+    Clients,
     /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
     /// The operation's answer.

@@ -258,11 +258,11 @@ impl Behind {
         self.clock.last = self.clock.last.max(at);
     }
 
-    /// The time of a change that is told now, as near to that of the server as is known; not before any that
+    /// The time of a change that is told now, another one each time; as near to that of the server as is known; not before any that
     /// the server has made for this client.
     pub(super) fn time(&mut self, now: Nanos) -> u64 {
         let clock = &mut self.clock;
-        clock.last = clock.last.max(clock.wall + now.saturating_sub(clock.heard));
+        clock.last = (clock.last + 1).max(clock.wall + now.saturating_sub(clock.heard));
         clock.last
     }
 }

@@ -248,6 +248,10 @@ impl Copies {
         let state = &mut *self.0.state.lock();
         let (mut changes, mut unknown) = (Vec::new(), false);
         if op.changes() {
+            if let Op::SetXattr { node, .. } | Op::RemoveXattr { node, .. } | Op::Link { node, .. } = *op {
+                // rules apply from now on that are not foretold; where none do the answer grants it again
+                state.alone.remove(&node);
+            }
             let behind = state.behind_names(op);
             unknown = behind.is_none();
             for change in touched(op).into_iter().chain(behind.unwrap_or_default()) {
@@ -772,7 +776,16 @@ impl State {
         self.content.versions(node, &(begin..end), size).unwrap_or_default()
     }
 
+    /// Whether attributes are older than what this client has told of the inode.
+    fn are_old(&self, attr: &Attr) -> bool {
+        let known = self.known.get(&attr.node).filter(|_| self.alone.contains_key(&attr.node));
+        known.is_some_and(|known| attr.ctime < known.told_at)
+    }
+
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {
+        if self.are_old(attr) {
+            return;
+        }
         let of = [Of::Inode(attr.node), Of::Attr(attr.node)];
         if !attr.node.is_view()
             && let Some(copy) = self.keeper(since, leased, attr.node, &of)

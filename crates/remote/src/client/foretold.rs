@@ -39,7 +39,8 @@ impl Client {
         let bytes = bytes_of(op)?;
         let caller = self.caller(ctx, op);
         let mut behind = self.0.behind.lock();
-        if !behind.may_begin(ctx.uid, bytes) {
+        // the lines of two users do not wait for each other
+        if !behind.may_begin(ctx.uid, bytes) || behind.whose(ctx.uid, &self.involved(op)) == Whose::Others {
             return None;
         }
         let mut state = self.0.state.lock();

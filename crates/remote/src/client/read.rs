@@ -6,7 +6,7 @@ use super::content::{Ahead, Found, Reading};
 use super::copies::{Asked, OnDisk};
 use super::disk::{Block, DiskContent};
 use super::slots::Answer;
-use crate::message::{Call, Leased};
+use crate::message::Leased;
 use leeward_env::Ctx;
 use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_fs::{NodeId, Op, Reply, Result};
@@ -87,8 +87,7 @@ impl Client {
 
     fn ask_versions(&self, ctx: &Ctx, node: NodeId, block: u64, then: impl FnOnce() + Send + 'static) {
         let op = Op::ContentVersions { node, block };
-        let (caller, asked) = (self.caller(ctx, &op), self.0.copies.asked_versions(node, block));
-        self.ask(Call::Op(caller, op), Some(asked), Box::new(move |_| then()));
+        self.ask_read(ctx, op, Box::new(move |_| then()), |copies| copies.asked_versions(node, block));
     }
 
     fn fetch_from_server(&self, fetch: Fetch) {

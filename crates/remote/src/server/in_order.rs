@@ -65,13 +65,14 @@ pub(super) struct Coming<'a> {
 impl Coming<'_> {
     /// A change must be one that its client may tell before, and the reverse.
     fn check(&self) -> Result<()> {
+        let makes_nothing = self.behind.is_none_or(|behind| behind.node == 0);
         let is_fit = match self.op {
-            Op::Make { .. }
-            | Op::Write { .. }
+            Op::Make { .. } => self.behind.is_some(),
+            Op::Write { .. }
             | Op::SetAttr { .. }
             | Op::Unlink { .. }
             | Op::RmDir { .. }
-            | Op::Rename { .. } => self.behind.is_some(),
+            | Op::Rename { .. } => self.behind.is_some() && makes_nothing,
             ref op => !holds_up(op) && self.behind.is_none(),
         };
         if is_fit { Ok(()) } else { Err(Error::Invalid) }
@@ -164,19 +165,18 @@ fn run(
         true => Err(Error::Io("the client was silent for too long".into())),
         false => coming.check().and_then(|()| session.admit(&coming.caller, &coming.op)),
     };
-    let (ctx, is_restricted) = match admitted {
-        // hosts with bounds have no leases
-        Ok((_, true)) => {
+    let ctx = match admitted {
+        // hosts with bounds and gateways have no leases
+        Ok((ctx, is_restricted)) if is_restricted || ctx.client == 0 => {
             answer.give(None, Err(Error::NotPermitted));
             return then();
         }
-        Ok(admitted) => admitted,
+        Ok((ctx, _)) => ctx,
         Err(e) => {
             answer.give(None, Err(e));
             return then();
         }
     };
-    debug_assert!(!is_restricted);
     let call = CallNumber { slot: coming.slot.place, number: coming.slot.number };
     let foretold = coming.behind.map(|Behind { at, node }| Foretold { at, node, after_crash });
     let wait = if after_crash { Wait::Allowed } else { ctx.wait };

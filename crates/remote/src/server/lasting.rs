@@ -52,7 +52,10 @@ impl Shared {
         for job in jobs {
             match job {
                 Job::LetIn(connection, of) => {
-                    letting.extend(self.prepare(&connection, of).map(|let_in| (connection, let_in)))
+                    letting.extend(self.prepare(&connection, of).map(|(session, standing)| {
+                        let times = session.times_expelled();
+                        (connection, (session, standing, times))
+                    }));
                 }
                 Job::Knows(session) => {
                     session.set_expelled(false);
@@ -72,8 +75,12 @@ impl Shared {
         }
         // one for all
         let durable = self.store.commit();
-        for (connection, (session, standing)) in letting {
+        for (connection, (session, standing, times)) in letting {
             match &durable {
+                // it may be noted as away again
+                Ok(()) if session.times_expelled() != times => {
+                    connection.refuse(crate::message::Refusal::Busy, "the session was away: try again");
+                }
                 Ok(()) => {
                     session.set_away(false);
                     connection.welcome(self, &session, standing);

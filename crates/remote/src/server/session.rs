@@ -74,6 +74,8 @@ pub(super) struct Session {
     away: AtomicBool,
     /// Exclusive leases of its client were taken, and the client does not know that.
     expelled: AtomicBool,
+    /// How often they were.
+    times_expelled: AtomicUsize,
     /// A process before had noted that it was away.
     was_away: bool,
     /// The number of the last change that the client was told of, and up to which it knows that they are durable.
@@ -222,6 +224,7 @@ impl Session {
             is_lasting,
             away: AtomicBool::new(false),
             expelled: AtomicBool::new(false),
+            times_expelled: AtomicUsize::new(0),
             was_away: false,
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
@@ -273,6 +276,11 @@ impl Session {
         self.expelled.load(Ordering::Acquire)
     }
 
+    /// How often exclusive leases of its client were taken.
+    pub(super) fn times_expelled(&self) -> usize {
+        self.times_expelled.load(Ordering::Acquire)
+    }
+
     pub(super) fn set_expelled(&self, expelled: bool) {
         self.expelled.store(expelled, Ordering::Release);
     }
@@ -316,6 +324,7 @@ impl Session {
     /// another connection.
     pub(super) fn expel(&self) {
         let mut state = self.state.lock();
+        self.times_expelled.fetch_add(1, Ordering::AcqRel);
         self.set_away(true);
         self.set_expelled(true);
         let connection = state.connection.take();

@@ -9,7 +9,7 @@ use crate::format::inode::{Inode, Properties, Stats};
 use crate::format::keys;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::PoolId;
-use leeward_env::limits::{BEHIND_BYTES_MAX, BEHIND_CHANGES_MAX};
+use leeward_env::limits::{BEHIND_BYTES_MAX, BEHIND_CHANGES_MAX, BEHIND_MOVED_BYTES_MAX};
 use leeward_fs::{InodeFlags, NodeId};
 
 /// Names that are looked at before an inode is left alone.
@@ -89,7 +89,7 @@ impl Tx<'_> {
     /// What is charged to a quota must leave room for what clients have told their programs.
     pub(crate) fn leave_room_for_clients(&self, dir: NodeId, by: Stats) -> TxResult<()> {
         if self.owners() > 0 && !self.fits(dir, by.plus(room_for(self.owners()))) {
-            return Err(Fail::Clients(dir.volume()));
+            return Err(Fail::Clients);
         }
         Ok(())
     }
@@ -104,5 +104,7 @@ impl Tx<'_> {
 /// What so many clients can have told their programs and not sent.
 fn room_for(clients: usize) -> Stats {
     let clients = clients as i64;
-    Stats { bytes: clients * BEHIND_BYTES_MAX as i64, files: clients * BEHIND_CHANGES_MAX as i64, dirs: 0 }
+    let moved = BEHIND_CHANGES_MAX as u64 * BEHIND_MOVED_BYTES_MAX;
+    let bytes = (BEHIND_BYTES_MAX + moved) as i64;
+    Stats { bytes: clients * bytes, files: clients * BEHIND_CHANGES_MAX as i64, dirs: 0 }
 }

@@ -6,7 +6,9 @@
 //! rules apply which a copy does not show (ACLs, flags, recycle bins, quotas near their limits).
 
 use super::{Asked, Copies, Copy, Listed, Of, State, What, XATTRS_KEPT};
-use leeward_env::limits::{FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_env::limits::{
+    BEHIND_MOVED_BYTES_MAX, FILE_BYTES_MAX, NAME_BYTES_MAX, SYMLINK_BYTES_MAX, WRITE_BYTES_MAX,
+};
 use leeward_env::{Ctx, Nanos};
 use leeward_fs::{
     Attr, Error, InodeFlags, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
@@ -85,9 +87,7 @@ impl Copies {
 
     /// Whether attributes are older than what this client has told of the inode.
     pub(in crate::client) fn are_old(&self, attr: &Attr) -> bool {
-        let state = self.0.state.lock();
-        let known = state.known.get(&attr.node).filter(|_| state.alone.contains_key(&attr.node));
-        known.is_some_and(|known| attr.ctime < known.told_at)
+        self.0.state.lock().are_old(attr)
     }
 
     /// The inode behind a name, as far as it is known.
@@ -355,7 +355,9 @@ impl State {
         let source = self.own_named(from, from_name)?;
         let is_dir = source.attr.kind == Kind::Dir;
         // who looks for the directories above one finds them at the server
-        if from.volume() != to.volume() || is_dir && from != to || !is_dir && source.attr.nlink != 1 {
+        let is_small = source.attr.blocks * 512 <= BEHIND_MOVED_BYTES_MAX;
+        let may_move = from == to || !is_dir && is_small;
+        if from.volume() != to.volume() || !may_move || !is_dir && source.attr.nlink != 1 {
             return None;
         }
         let replaced = match self.has_room_for(to, to_name) {
