@@ -36,6 +36,8 @@ pub const TAKEN_AFTER: Nanos = 6_000_000_000;
 /// How long a client may take to answer a recall. After that it is not answered either, until its
 /// leases are taken.
 pub const ANSWER_TIME: Nanos = 3_000_000_000;
+/// How long it may take where the server has not done yet what the client waits for.
+const BUSY_TIME: Nanos = 60_000_000_000;
 /// Leases at most: of all clients, and of one. Whoever reads more is answered without.
 const LEASES_MAX: usize = 4 << 20;
 const LEASES_OF_CLIENT_MAX: usize = 1 << 20;
@@ -204,7 +206,11 @@ struct Recall {
 impl Client {
     /// Whether it has not answered a recall in time.
     fn is_stuck(&self, now: Nanos) -> bool {
-        self.recalls.values().next().is_some_and(|oldest| now.saturating_sub(oldest.at) > ANSWER_TIME)
+        self.is_stuck_for(ANSWER_TIME, now)
+    }
+
+    fn is_stuck_for(&self, time: Nanos, now: Nanos) -> bool {
+        self.recalls.values().next().is_some_and(|oldest| now.saturating_sub(oldest.at) > time)
     }
 }
 
@@ -255,8 +261,8 @@ impl Table {
     }
 
     /// Somebody else wants to see an inode on which there is an exclusive lease.
-    fn note_contended(&mut self, node: NodeId, now: Nanos) {
-        if matches!(self.holders.get(&node), Some(Holders::Only(_))) {
+    fn note_contended(&mut self, client: ClientId, node: NodeId, now: Nanos) {
+        if self.only_other(client, node) {
             if self.contended.len() >= CONTENDED_MAX {
                 self.contended.clear();
             }
@@ -364,7 +370,8 @@ impl Leases {
         let now = self.0.env.now();
         let mut table = self.0.table.lock();
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
-        if c.ended || c.is_expelled || !is_busy && c.is_stuck(now) {
+        let is_stuck = c.is_stuck(now) && (!is_busy || c.is_stuck_for(BUSY_TIME, now));
+        if c.ended || c.is_expelled || is_stuck {
             c.was_heard = true;
             return Keepalive::Silence;
         }
@@ -422,7 +429,8 @@ impl Leases {
         let mut table = self.0.table.lock();
         let table = &mut *table;
         let Some(c) = table.clients.get(&client) else { return };
-        if c.ended || c.none_until > now || self.0.ends_exclusive.load(Ordering::Acquire) {
+        let are_many = table.count > LEASES_MAX / 2 || c.leases.len() > LEASES_OF_CLIENT_MAX / 2;
+        if c.ended || c.none_until > now || are_many || self.0.ends_exclusive.load(Ordering::Acquire) {
             return;
         }
         let mut granted = Vec::new();
@@ -570,7 +578,7 @@ impl Leases {
     pub fn recall(&self, client: ClientId, nodes: &[NodeId]) -> Recalling {
         let now = self.0.env.now();
         let mut table = self.0.table.lock();
-        nodes.iter().for_each(|node| table.note_contended(*node, now));
+        nodes.iter().for_each(|node| table.note_contended(client, *node, now));
         drop(table);
         self.ask(client, None, |_| nodes.into())
     }

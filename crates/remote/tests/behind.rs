@@ -34,7 +34,10 @@ fn make_dir(client: &Client, dir: NodeId, name: &[u8]) -> NodeId {
 
 fn list(client: &Client, dir: NodeId) -> Vec<Entry> {
     let op = Op::List { dir, after: b"", limit: 1000, attrs: true };
-    let entries = client.call(&user(0), op).and_then(Reply::entries).expect("listed");
+    let entries = client
+        .call(&user(0), op)
+        .and_then(Reply::entries)
+        .unwrap_or_else(|e| panic!("{dir:?} is not listed: {e}"));
     entries.iter().for_each(|entry| client.forget(user(0), entry.node, 1));
     entries
 }
@@ -167,6 +170,9 @@ fn what_is_told_is_what_the_server_makes_of_it() {
         if round % 20 == 19 {
             rig.restart(true);
         }
+        // the way there: inodes that nobody else has heard of are at the server then
+        let found = lookup(&b, dir, format!("round {round}").as_bytes()).map(|attr| attr.node);
+        assert_eq!(found, Ok(top));
         assert_eq!(told, attributes(&b, &dirs), "round {round}");
         assert_eq!(told, attributes(&a, &dirs), "round {round}, afterwards");
     }

@@ -9,6 +9,9 @@ use leeward_fs::sessions::{self, Again};
 use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use std::sync::atomic::Ordering;
 
+/// Attributes that tell of all that is below a directory.
+const SUMS: [&[u8]; 4] = [b"leeward.rbytes", b"leeward.rfiles", b"leeward.rdirs", b"leeward.left"];
+
 impl Shard {
     /// Runs one operation. Changes by a door are announced to other front ends: these may have
     /// cached the old state.
@@ -100,7 +103,12 @@ impl Shard {
                 self.copy_range(ctx, &Copy { from, from_offset, to, to_offset, len })
             }
             Op::List { dir, after, limit, attrs } => self.list(ctx, dir, after, limit, attrs),
-            Op::GetXattr { node, name } => self.leasing(ctx, node, |tx| tx.get_xattr(node, name)),
+            Op::GetXattr { node, name } => {
+                if SUMS.contains(&name) {
+                    drop(self.recall_exclusive(ctx, Some(node.volume()))?);
+                }
+                self.leasing(ctx, node, |tx| tx.get_xattr(node, name))
+            }
             Op::ListXattr { node } => self.transact(ctx, |tx| tx.list_xattr(node)),
             Op::SetXattr { node, name, value, mode } => {
                 self.transact(ctx, |tx| tx.set_xattr(node, name, value, mode))

@@ -23,12 +23,16 @@ const ROOM_FOR_CLIENTS: u64 = 4;
 impl Shard {
     /// Holds a transaction against the leases, and grants those that come with it. Under the lock.
     pub(crate) fn agree(&self, ctx: &Ctx, tx: &Tx<'_>, is_ok: bool) -> Agreed {
+        let changed = if is_ok { tx.visibly_changed() } else { Vec::new() };
+        // first: what is in a line waits for no other client
+        if is_ok && !self.may_be_foretold(ctx, tx, &changed) {
+            return Agreed::after(First::Refuse);
+        }
         let hidden = if tx.is_quiet() { Vec::new() } else { tx.take_seen() };
         let hidden = self.leases.owned_by_others(ctx.client, &hidden);
         if !hidden.is_empty() {
             return Agreed::after(First::Look(hidden));
         }
-        let changed = if is_ok { tx.visibly_changed() } else { Vec::new() };
         let mut told_later = Vec::new();
         if self.leases.conflict(ctx.client, &changed) {
             if ctx.flow.work().is_none() || self.leases.conflict_exclusive(ctx.client, &changed) {
@@ -36,9 +40,6 @@ impl Shard {
             }
             // nobody waits for background work, and it holds what others wait for: they hear of it later
             told_later.clone_from(&changed);
-        }
-        if is_ok && !self.may_be_foretold(ctx, tx, &changed) {
-            return Agreed::after(First::Refuse);
         }
         if is_ok && ctx.client > 0 && ctx.again.is_none() && tx.builds_on_others() {
             return Agreed::after(First::Commit);
@@ -93,7 +94,8 @@ impl Shard {
     /// For a change that will hold something others wait for: no other client has leases on this inode
     /// then, and gets none as long as the result lives.
     pub(crate) fn recall_first(&self, ctx: &Ctx, node: NodeId) -> Result<Option<Recalling>> {
-        if !self.leases.are_used() {
+        // what was told is its client's alone, or refused
+        if !self.leases.are_used() || ctx.foretold.is_some() {
             return Ok(None);
         }
         match self.leases.conflict(ctx.client, &[node]) {
@@ -115,9 +117,14 @@ impl Shard {
         if !self.leases.are_exclusive() {
             return Ok(None);
         }
-        let recalling = self.leases.recall_exclusive(volume);
+        let mut recalling = self.leases.recall_exclusive(volume);
         Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| recalling.wait());
+        let ((), waited) = self.timed(|| {
+            // once more: what was made under way is its client's alone, too
+            recalling.wait();
+            recalling = self.leases.recall_exclusive(volume);
+            recalling.wait();
+        });
         waits::note(Cause::Leases, None, waited);
         Ok(Some(recalling))
     }

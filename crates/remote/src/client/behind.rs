@@ -17,6 +17,9 @@ const DRAIN_TIME: Nanos = 500_000_000;
 /// Changes that may always be under way, however slow the server is.
 const CHANGES_MIN: u64 = 4;
 
+/// By how much the server's clock is behind what it was when it was set back.
+const CLOCK_STEP: Nanos = 2_000_000_000;
+
 /// What is done when changes are answered.
 type Then = Box<dyn FnOnce() + Send>;
 
@@ -236,7 +239,8 @@ impl Behind {
     /// Numbers were reserved, from this one on, or not.
     pub(super) fn add_numbers(&mut self, volume: u32, first: Option<u64>) {
         let numbers = self.numbers.entry(volume).or_default();
-        numbers.asked = false;
+        // who gets none asks the next process of the server only
+        numbers.asked = first.is_none();
         if let Some(first) = first {
             let first = NodeId(first).inode();
             numbers.next = Some(first..first + NUMBERS_AT_ONCE);
@@ -251,6 +255,10 @@ impl Behind {
     /// The server has said its time. What was heard so is not ahead of it: the message took some time.
     pub(super) fn heard_time(&mut self, wall: u64, now: Nanos) {
         (self.clock.wall, self.clock.heard) = (wall, now);
+        if self.clock.last > wall + CLOCK_STEP {
+            // it was set back
+            self.clock.last = wall;
+        }
     }
 
     /// The server has made a change then.

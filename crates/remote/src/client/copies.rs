@@ -375,6 +375,7 @@ impl Copies {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
         all.iter().for_each(|(node, _)| state.drop_all(*node, now));
+        all.iter().for_each(|(node, _)| _ = state.alone.remove(node));
         let changes = state.begin(all.iter().map(|(node, _)| Of::Inode(*node).mark()).collect());
         Asked::new(self, state.events, changes, What::Nothing)
     }

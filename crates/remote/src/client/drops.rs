@@ -47,14 +47,17 @@ impl Shared {
     }
 
     fn give_deferred(self: &Arc<Self>) {
-        let mut deferred = self.deferred.lock();
-        deferred.dropping -= 1;
-        if deferred.dropping > 0 {
-            return;
+        loop {
+            let mut deferred = self.deferred.lock();
+            // those that come meanwhile come after these
+            if deferred.dropping > 1 || deferred.answers.is_empty() {
+                deferred.dropping -= 1;
+                return;
+            }
+            let answers = std::mem::take(&mut deferred.answers);
+            drop(deferred);
+            answers.into_iter().for_each(|(pipe, slot, answer)| self.answered(&pipe, slot, answer));
         }
-        let answers = std::mem::take(&mut deferred.answers);
-        drop(deferred);
-        answers.into_iter().for_each(|(pipe, slot, answer)| self.answered(&pipe, slot, answer));
     }
 
     /// The connection is lost: calls are sent again, and answered again.

@@ -228,6 +228,11 @@ fn hear_in(
 ) -> Then {
     let recovery = &shared.recovery;
     match said {
+        ToServer::Call(_, Call::InOrder(_, Some(_), _))
+            if recovery.is_parking(session) && !session.hears(&connection.line) =>
+        {
+            Then::End
+        }
         ToServer::Call(slot, Call::InOrder(caller, Some(behind), op)) if recovery.is_parking(session) => {
             let coming = Coming { slot, caller, behind: Some(behind), op };
             connection.goes_on(recovery.park(session, &coming))

@@ -126,6 +126,17 @@ fn go_on(shared: &Arc<Shared>, session: &Arc<Session>, user: u32) {
     }
 }
 
+/// Goes on with a line when it is dropped: also where an answer ends in a panic.
+struct Then<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for Then<F> {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then();
+        }
+    }
+}
+
 /// Starts an operation. The line goes on when a change ends.
 fn start(shared: &Arc<Shared>, session: &Arc<Session>, coming: Coming<'_>, answer: Answer) {
     let user = coming.caller.uid;
@@ -161,6 +172,7 @@ fn run(
     after_crash: bool,
     then: impl FnOnce() + Send + 'static,
 ) {
+    let then = Then(Some(then));
     let admitted = match session.is_away() {
         true => Err(Error::Io("the client was silent for too long".into())),
         false => coming.check().and_then(|()| session.admit(&coming.caller, &coming.op)),
@@ -168,14 +180,10 @@ fn run(
     let ctx = match admitted {
         // hosts with bounds and gateways have no leases
         Ok((ctx, is_restricted)) if is_restricted || ctx.client == 0 => {
-            answer.give(None, Err(Error::NotPermitted));
-            return then();
+            return answer.give(None, Err(Error::NotPermitted));
         }
         Ok((ctx, _)) => ctx,
-        Err(e) => {
-            answer.give(None, Err(e));
-            return then();
-        }
+        Err(e) => return answer.give(None, Err(e)),
     };
     let call = CallNumber { slot: coming.slot.place, number: coming.slot.number };
     let foretold = coming.behind.map(|Behind { at, node }| Foretold { at, node, after_crash });
@@ -185,8 +193,9 @@ fn run(
     let counted = session.counts.begin(&coming.op);
     shared.gate.run(ctx, coming.op, move |result: Result<Reply>| {
         counted.end(&result);
+        // dropped after the answer is given
+        let _then = then;
         answer.give(Some(like), result);
-        then();
     });
 }
 

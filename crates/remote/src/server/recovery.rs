@@ -9,7 +9,7 @@
 
 use super::in_order::Coming;
 use super::session::Session;
-use crate::message::{Behind, Caller, FRAME_BYTES_MAX, Slot, ToClient, frame};
+use crate::message::{Behind, Caller, FRAME_BYTES_MAX, SLOTS_MAX, Slot, ToClient, frame};
 use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_env::{Ctx, Env, Nanos, Told};
 use leeward_fs::codec::{Input, Wire};
@@ -272,8 +272,9 @@ impl Recovery {
         let mut op = Vec::new();
         coming.op.put(&mut op);
         awaited.until = now + WAIT_TIME;
-        awaited.parked_bytes += op.len();
-        let Some(behind) = coming.behind.filter(|_| awaited.parked_bytes <= PARKED_BYTES_MAX) else {
+        awaited.parked_bytes += op.len() + size_of_val(&coming.caller.gids[..]);
+        let is_much = awaited.parked_bytes > PARKED_BYTES_MAX || awaited.parked.len() > SLOTS_MAX.into();
+        let Some(behind) = coming.behind.filter(|_| !is_much) else {
             return Err("too much was not answered");
         };
         awaited.parked.push((session.id.number, coming.slot, coming.caller.clone(), behind, op));

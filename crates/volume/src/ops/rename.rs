@@ -186,7 +186,7 @@ impl Tx<'_> {
             if node.volume() != dir.volume() {
                 continue;
             }
-            let inode = match self.inode(*node) {
+            let inode = match self.unseen(|tx| tx.inode(*node)) {
                 // this operation has removed it
                 Err(Fail::Error(Error::Stale)) => continue,
                 other => other?,

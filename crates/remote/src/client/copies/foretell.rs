@@ -69,6 +69,7 @@ impl Copies {
         let marks: Vec<usize> = nodes.iter().map(|node| Of::Inode(*node).mark()).collect();
         state.touch(&marks);
         nodes.iter().for_each(|node| state.drop_all(*node, now));
+        nodes.iter().for_each(|node| _ = state.alone.remove(node));
     }
 
     /// Exclusive leases that were not used for so long: the client shares them from now on.
