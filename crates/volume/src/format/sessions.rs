@@ -13,7 +13,7 @@ const EXPELLED: u8 = 2;
 impl Stored for SessionRecord {
     /// The encoding: version, flags (1: away, 2: expelled), number u64, secret (16 bytes), key (32 bytes).
     fn encode(&self) -> Value {
-        let flags = u8::from(self.away) * AWAY | u8::from(self.expelled) * EXPELLED;
+        let flags = (u8::from(self.away) * AWAY) | (u8::from(self.expelled) * EXPELLED);
         let mut out = vec![VERSION, flags];
         out.extend_from_slice(&self.number.to_be_bytes());
         out.extend_from_slice(&self.secret);
