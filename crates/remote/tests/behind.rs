@@ -86,7 +86,9 @@ fn change(random: &mut Random, client: &Client, dirs: &mut Vec<NodeId>, made: &m
         *made += 1;
         format!("{made}").into_bytes()
     };
-    let call = |op: Op<'_>| client.call(&user(0), op);
+    // each user has a line of his own, and they follow each other all the same
+    let uid = [0, 0, 5][random.below(3)];
+    let call = |op: Op<'_>| client.call(&user(uid), op);
     match (random.below(12), one) {
         (0, _) | (_, None) if dirs.len() < 6 => {
             let dir = make_dir(client, dir, &name());
