@@ -80,6 +80,15 @@ impl ChangedFiles {
     /// What was changed of these is lost.
     pub(super) fn lose(&mut self, nodes: Vec<NodeId>) {
         self.lost.extend(nodes);
+        self.bound_lost();
+    }
+
+    /// Where more are lost than are remembered, any file may have lost changes.
+    fn bound_lost(&mut self) {
+        if self.lost.len() > FILES_MAX {
+            self.lost.clear();
+            self.any_lost = true;
+        }
     }
 
     /// The server has crashed.
@@ -87,10 +96,7 @@ impl ChangedFiles {
         self.any_lost |= self.overflowed.take().is_some();
         let changed = std::mem::take(&mut self.changed);
         self.lost.extend(changed.into_keys());
-        if self.lost.len() > FILES_MAX {
-            self.lost.clear();
-            self.any_lost = true;
-        }
+        self.bound_lost();
     }
 }
 

@@ -4,6 +4,7 @@ use super::Change;
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
+use leeward_env::Ctx;
 use serde::{Deserialize, Serialize};
 
 /// Lists how the tree below a directory differs between two of its snapshots, with progress.
@@ -39,6 +40,10 @@ impl Request for SnapDiff {
             let to = to.as_deref().unwrap_or_default();
             let message = format!("{from} is newer than {to}: name the older snapshot first");
             return Err(Failure::new(libc::EINVAL, message));
+        }
+        if newer.is_none() {
+            // what clients on other machines have told their programs is part of the present
+            drop(shard.recall_exclusive(&Ctx::system(), Some(dir.volume())).map_err(about(path))?);
         }
         let changes = shard.diff(dir, older, newer, caller.progress).map_err(about(path))?;
         Ok(Diff { changes })
