@@ -166,6 +166,9 @@ fn cut_once(rig: &Rig, (seed, host): (u8, &str), way: usize, at: usize) {
     while proxy.passed()[way] <= at {
         client.call(&user(0), Op::StatFs { node: ROOT }).expect("figures");
     }
+    // nor is it to end while there is no connection; of the root's figures it has those that it was told last
+    let name = b"user.nothing";
+    assert_eq!(client.call(&user(0), Op::GetXattr { node: ROOT, name }), Err(Error::NoData));
     assert_eq!(held_by(rig, host, 0), 0, "cut after {at} bytes, direction {way}");
     leaves(rig, client, host);
 }
