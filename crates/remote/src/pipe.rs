@@ -220,6 +220,21 @@ impl Pipe {
         state.unsent < before
     }
 
+    /// Says that nothing more is sent. A socket that is closed with bytes that nobody has read takes back what the
+    /// other end has not read: so the other end is to close first.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.tls.send_close_notify();
+        self.push(&mut state);
+        // it may be gone already
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Whether nothing comes any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().broken
+    }
+
     /// Ends it, for whoever receives too.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();

@@ -60,6 +60,8 @@ use workers::Workers;
 const FORGETS_MAX: usize = 4096;
 /// Threads for what has to wait, at most.
 const THREADS: usize = 16;
+/// How long the server may take to hear that the session ends.
+const BYE_TIME: Duration = Duration::from_secs(1);
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
 
@@ -254,6 +256,11 @@ impl Client {
         self.0.changed.notify_all();
         if let Phase::Up(pipe) = before {
             pipe.send(&frame(&ToServer::Bye));
+            pipe.end();
+            let until = self.0.env.now() + BYE_TIME.as_nanos() as u64;
+            while !pipe.is_over() && self.0.env.now() < until {
+                self.0.env.sleep(Duration::from_millis(1));
+            }
             pipe.close();
         }
         left.into_iter().for_each(|call| call.fail(Error::Io("the mount has ended".into())));
