@@ -546,7 +546,7 @@ impl DataLog {
         match table.any_failure() {
             Some(failure) => Err((&failure).into()),
             None if table.is_empty() => Ok(()),
-            None => Err(detached()),
+            None => Err(came_late()),
         }
     }
 
@@ -610,6 +610,10 @@ impl Drop for DataLog {
         self.core.abandoned.store(true, Ordering::Release);
         self.core.stop();
     }
+}
+
+fn came_late() -> Error {
+    Error::Store(std::io::Error::other("something was written while the data log was being closed").into())
 }
 
 fn detached() -> Error {

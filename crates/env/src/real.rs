@@ -20,6 +20,7 @@ enum Source {
         start: Nanos,
         /// Threads still to be refused, in tests.
         refused: AtomicU64,
+        awake: Mutex<Awake>,
     },
     /// Time moves only when a test moves it; randomness comes from the seed.
     Sim {
@@ -29,6 +30,25 @@ enum Source {
         rng: Mutex<u64>,
     },
 }
+
+/// When a process was stopped is seen by that it did not ask.
+#[derive(Default)]
+struct Awake {
+    asked: Nanos,
+    /// Nanoseconds that do not count.
+    stopped: Nanos,
+}
+
+impl Awake {
+    fn at(&mut self, now: Nanos) -> Nanos {
+        self.stopped += now.saturating_sub(self.asked).saturating_sub(AWAKE_FOR);
+        self.asked = self.asked.max(now);
+        now - self.stopped
+    }
+}
+
+/// Of a time in which nobody asked [`Env::awake`] so much counts, at most.
+const AWAKE_FOR: Nanos = 1_000_000_000;
 
 /// Nanoseconds since the machine was started, those included for which it was suspended.
 fn boot_time() -> Nanos {
@@ -41,7 +61,8 @@ fn boot_time() -> Nanos {
 impl Env {
     /// The machine's clock and threads.
     pub fn real() -> Env {
-        Env(Arc::new(Source::Real { start: boot_time(), refused: AtomicU64::new(0) }))
+        let (start, refused) = (boot_time(), AtomicU64::new(0));
+        Env(Arc::new(Source::Real { start, refused, awake: Mutex::default() }))
     }
 
     /// A clock that starts at 10^18 ns (2001) and moves by [`Env::advance`]; randomness from
@@ -59,6 +80,19 @@ impl Env {
         match &*self.0 {
             Source::Real { start, .. } => boot_time() - start,
             Source::Sim { now, .. } => now.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Monotonic time in which this process has run: [`Env::now`] without the time in which it was stopped, or got
+    /// no processor. Who waits for signs of life by this clock does not take others for silent that it could not
+    /// hear itself. To be asked at least once a second.
+    pub fn awake(&self) -> Nanos {
+        match &*self.0 {
+            Source::Real { start, awake, .. } => {
+                let mut awake = awake.lock();
+                awake.at(boot_time() - start)
+            }
+            Source::Sim { .. } => self.now(),
         }
     }
 
@@ -187,5 +221,19 @@ impl Env {
     /// steps.
     pub fn is_sim(&self) -> bool {
         matches!(&*self.0, Source::Sim { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_time_in_which_a_process_was_stopped_little_counts() {
+        let mut awake = Awake::default();
+        assert_eq!(awake.at(AWAKE_FOR), AWAKE_FOR);
+        assert_eq!(awake.at(AWAKE_FOR + 5), AWAKE_FOR + 5);
+        assert_eq!(awake.at(12 * AWAKE_FOR + 5), 2 * AWAKE_FOR + 5);
+        assert_eq!(awake.at(12 * AWAKE_FOR + 7), 2 * AWAKE_FOR + 7);
     }
 }

@@ -332,7 +332,7 @@ impl Leases {
 
     /// A client begins.
     pub fn join(&self, client: ClientId) {
-        let renewed = self.0.env.now();
+        let renewed = self.0.env.awake();
         self.0.table.lock().clients.insert(client, Client { renewed, ..Client::default() });
         self.0.used.store(true, Ordering::Release);
     }
@@ -346,7 +346,7 @@ impl Leases {
 
     /// Forgets clients that have ended and cannot use their leases any more.
     pub fn forget_ended(&self) {
-        let now = self.0.env.now();
+        let now = self.0.env.awake();
         let is_over = |c: &Client| c.ended && now.saturating_sub(c.renewed) >= TAKEN_AFTER;
         let clients = self.0.table.lock();
         let over: Vec<_> = clients.clients.iter().filter(|(_, c)| is_over(c)).map(|(id, _)| *id).collect();
@@ -367,7 +367,7 @@ impl Leases {
     /// A client says that it is there, and the term that it knows. `is_busy`: the server has not done yet what
     /// the client must have done before it gives leases back.
     pub fn keepalive(&self, client: ClientId, term: u32, is_busy: bool) -> Keepalive {
-        let now = self.0.env.now();
+        let now = self.0.env.awake();
         let mut table = self.0.table.lock();
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
         let is_stuck = c.is_stuck(now) && (!is_busy || c.is_stuck_for(BUSY_TIME, now));
@@ -393,7 +393,7 @@ impl Leases {
         let mut table = self.0.table.lock();
         let table = &mut *table;
         let Some(c) = table.clients.get_mut(&client) else { return };
-        if c.ended || c.none_until > 0 && c.none_until > self.0.env.now() {
+        if c.ended || c.none_until > 0 && c.none_until > self.0.env.awake() {
             return;
         }
         let mut granted = Vec::with_capacity(nodes.len());
@@ -425,7 +425,7 @@ impl Leases {
     /// Gives a client exclusive leases on what it has just changed, where nobody else has any and nobody
     /// waits. Called under the lock under which it changes; [`take_granted`] says on which it has them.
     pub fn grant_alone(&self, client: ClientId, nodes: &[NodeId]) {
-        let now = self.0.env.now();
+        let now = self.0.env.awake();
         let mut table = self.0.table.lock();
         let table = &mut *table;
         let Some(c) = table.clients.get(&client) else { return };
@@ -576,7 +576,7 @@ impl Leases {
     /// Asks all other clients for their leases on these inodes. Nothing is granted on them as long as
     /// the result lives.
     pub fn recall(&self, client: ClientId, nodes: &[NodeId]) -> Recalling {
-        let now = self.0.env.now();
+        let now = self.0.env.awake();
         let mut table = self.0.table.lock();
         nodes.iter().for_each(|node| table.note_contended(client, *node, now));
         drop(table);
@@ -595,7 +595,7 @@ impl Leases {
         volume: Option<u32>,
         which: impl FnOnce(&Table) -> Box<[NodeId]>,
     ) -> Recalling {
-        let now = self.0.env.now();
+        let now = self.0.env.awake();
         let mut table = self.0.table.lock();
         let nodes = which(&table);
         nodes.iter().for_each(|node| *table.barred.entry(*node).or_default() += 1);
@@ -646,7 +646,7 @@ impl Recalling {
     pub fn wait(&self) {
         let mut table = self.shared.table.lock();
         loop {
-            let now = self.shared.env.now();
+            let now = self.shared.env.awake();
             let others = table.others(self.client, &self.nodes);
             if others.is_empty() {
                 return;

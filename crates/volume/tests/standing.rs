@@ -1,6 +1,9 @@
 //! What a cell stands on: a directory that is one, is only opened once, and threads that live.
 #![allow(missing_docs)]
 
+#[path = "rig/watched.rs"]
+mod watched;
+
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{KEY, Server};
 use leeward_env::disk::sim::SimDisk;
@@ -8,12 +11,17 @@ use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, Reply};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
-use leeward_pool::{HookedStore, MemStore};
+use leeward_pool::{DirStore, HookedStore, MemStore};
+use leeward_volume::format::keys::{self, tag};
 use leeward_volume::{Cell, Config, first_batch};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use watched::{Watch, WatchedKv};
 
 fn config() -> Config {
     Config { dirty_mib: 16, cache_mib: 1, metadata_cache_mib: 8, ..Config::default() }
@@ -120,4 +128,50 @@ fn a_thread_that_panics_breaks_the_cell_and_nobody_waits_for_it() {
     let troubles = cell.troubles().join("\n");
     assert!(troubles.contains("a defect") && troubles.contains("nothing can be changed"), "{troubles}");
     assert!(cell.close().is_err(), "not everything is durable");
+}
+
+/// Reading a name's record waits for this, once it is set; says first that somebody waits.
+#[derive(Default)]
+struct Held {
+    wanted: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Watch for Arc<Held> {
+    fn get(&self, key: &[u8]) -> leeward_meta::Result<()> {
+        let is_name = keys::parse(&keys::Key::from(key)).is_some_and(|key| key.tag == tag::DENTRY);
+        if let Some((is_there, go_on)) = self.wanted.lock().take_if(|_| is_name) {
+            is_there.send(()).expect("the test waits for it");
+            go_on.recv().expect("the test lets it go on");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn all_that_is_answered_while_a_cell_is_being_closed_is_there() {
+    let (env, disk, held) = (Env::real(), SimDisk::new(1), Arc::new(Held::default()));
+    let engine = || MemKv::open(env.clone(), Arc::new(disk.clone())).expect("an engine");
+    let start = |kv| {
+        let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
+        Cell::start(&env, kv, store, &config()).expect("open")
+    };
+    engine().commit(&first_batch(&env, 0, 0)).expect("the first commit");
+    let cell = start(Box::new(WatchedKv { inner: engine(), watch: held.clone() }));
+    let ((is_there, begun), (go_on, may)) = (channel(), channel());
+    *held.wanted.lock() = Some((is_there, may));
+    let (at_work, closed) = (cell.clone(), cell.clone());
+    let at_work = env.spawn("at work", move || {
+        let (dir, name, make) = (NodeId::ROOT, &b"late"[..], Make::File);
+        at_work.call(&Ctx::system(), Op::Make { dir, name, make, mode: 0o644, umask: 0 })
+    });
+    begun.recv().expect("it has begun");
+    let closing = env.spawn("closing", move || closed.close());
+    env.sleep(Duration::from_millis(100));
+    go_on.send(()).expect("it goes on");
+    let made = at_work.join().expect("no panic").and_then(Reply::attr).expect("made");
+    closing.join().expect("no panic").expect("closed");
+    drop(cell);
+    let cell = start(Box::new(engine()));
+    let found = cell.call(&Ctx::system(), Op::Lookup { dir: NodeId::ROOT, name: b"late" });
+    assert_eq!(found.and_then(Reply::attr).map(|attr| attr.node), Ok(made.node));
 }

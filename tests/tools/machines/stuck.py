@@ -66,8 +66,9 @@ def watch(mark, log, secs, killed_secs):
                 pass
         since = seen
         alive = f"longest in state D: {longest[False][0]:.1f} s ({longest[False][1]}), {longest[True][0]:.1f} s after a kill"
-        with open(f"{log}.alive", "w") as file:
+        with open(f"{log}.alive.new", "w") as file:
             file.write(f"{time.time():.0f} {alive}\n")
+        os.replace(f"{log}.alive.new", f"{log}.alive")
         time.sleep(STEP_SECS)
 
 

@@ -90,7 +90,7 @@ pub(super) fn hear(
 ) {
     match command {
         Command::Begin(text) => answer.give(None, begin(shared, session, caller, text)),
-        Command::More(number) => shared.commands.more(session, number, answer, shared.env.now()),
+        Command::More(number) => shared.commands.more(session, number, answer, shared.env.awake()),
         Command::End(number) => {
             shared.commands.end(session, number);
             answer.give(None, Ok(Reply::Done));
@@ -105,7 +105,7 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
     let host = session.host();
     let ctx = admit::user(&host.grant, caller)?.with_wait(Wait::Allowed);
     let asker = Asker { host: host.name.clone(), grant: host.grant.clone(), ctx: Ctx { refs: false, ..ctx } };
-    let number = shared.commands.add(session, &asker.host, shared.env.now())?;
+    let number = shared.commands.add(session, &asker.host, shared.env.awake())?;
     let (of, text) = (shared.clone(), text.to_vec());
     let spawned = shared.env.try_spawn("serve-command", move || {
         of.hosts.command(&asker, &text, &mut |piece| of.commands.tell(number, piece));

@@ -172,7 +172,7 @@ impl Conversation {
         for _ in 0..RECEIVES_AT_ONCE {
             if !self.held_back {
                 match self.connection.line.pipe.receive(&mut self.inbox) {
-                    Ok(Received::Some) => self.connection.heard_at(self.shared.env.now()),
+                    Ok(Received::Some) => self.connection.heard_at(self.shared.env.awake()),
                     Ok(Received::Nothing) => return Next::Event,
                     Err(_) => return Next::End,
                 }

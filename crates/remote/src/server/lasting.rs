@@ -134,7 +134,7 @@ impl Shared {
 
     /// Notes clients that were silent for long.
     fn note_away(&self, sessions: &[Arc<Session>]) {
-        let now = self.env.now();
+        let now = self.env.awake();
         for session in sessions.iter().filter(|session| session.is_lasting() && !session.is_away()) {
             let is_silent = now.saturating_sub(session.heard()) > TAKEN_AFTER;
             if is_silent
@@ -191,7 +191,7 @@ impl Connection {
         if is_ready {
             frames.extend(frame(&ToClient::Ready));
         }
-        if !self.let_in(session, &frames, shared.env.now()) {
+        if !self.let_in(session, &frames, shared.env.awake()) {
             if session.is_unused() {
                 shared.forget_session(session);
             }

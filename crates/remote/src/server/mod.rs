@@ -235,7 +235,7 @@ impl Server {
 
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        let now = self.shared.env.now();
+        let now = self.shared.env.awake();
         let info = |session: &Arc<Session>| {
             session.info(&self.shared.leases, now, self.shared.locks.count(session.id.number))
         };
@@ -407,7 +407,7 @@ impl Shared {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let tls = rustls::ServerConnection::new(self.tls.clone()).map_err(io::Error::other)?;
         let socket = mio::net::TcpStream::from_std(socket);
-        let mut connection = Connection::new(token, socket, peer, tls.into(), self.env.now());
+        let mut connection = Connection::new(token, socket, peer, tls.into(), self.env.awake());
         let both = Interest::READABLE | Interest::WRITABLE;
         // only who finds it in the table looks at it, so it is there before events come
         let mut all = self.connections.lock();
@@ -441,7 +441,7 @@ impl Shared {
                 }
                 let Some(connection) = self.connections.lock().get(&token).cloned() else { continue };
                 if event.is_writable() && connection.line.pipe.writable() {
-                    connection.heard_at(self.env.now());
+                    connection.heard_at(self.env.awake());
                 }
                 due.insert(token);
             }
@@ -476,7 +476,7 @@ impl Shared {
     fn drop_connection(&self, token: usize, connection: &Arc<Connection>) {
         self.connections.lock().remove(&token);
         self.strangers.lock().remove(&token);
-        connection.gone(self.env.now());
+        connection.gone(self.env.awake());
         if self.has_ended() {
             // the other threads may wait for the last one to go
             self.wake_all();
@@ -489,7 +489,7 @@ impl Shared {
 
     /// Ends what is silent for too long; false: the server has ended.
     fn watch(&self) -> bool {
-        let now = self.env.now();
+        let now = self.env.awake();
         self.locks.tick();
         for connection in self.all_connections() {
             let time = if connection.is_stranger() { STRANGER_TIME } else { SILENT_TIME };
@@ -632,7 +632,7 @@ impl Shared {
             || SessionId { number: u64::from_le_bytes(self.env.secret()) >> 16, secret: self.env.secret() },
             |record| SessionId { number: record.number, secret: record.secret },
         );
-        let session = Session::new(id, key, (of.host, counts), self.env.now());
+        let session = Session::new(id, key, (of.host, counts), self.env.awake());
         let session = match &known {
             Some(record) => match self.store.outcomes(id.number) {
                 Ok(outcomes) => Arc::new(session.known(outcomes, record)),

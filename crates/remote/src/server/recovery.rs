@@ -136,7 +136,7 @@ impl Recovery {
     pub(super) fn new(env: &Env, store: &dyn Sessions) -> Recovery {
         let known: BTreeMap<_, _> =
             store.sessions().into_iter().map(|record| (record.number, record)).collect();
-        let until = env.now() + WAIT_TIME;
+        let until = env.awake() + WAIT_TIME;
         let awaited: BTreeMap<_, _> = known
             .values()
             .filter(|record| !record.away)
@@ -168,7 +168,7 @@ impl Recovery {
     /// caught up.
     pub(super) fn begins(&self, session: &Arc<Session>) -> bool {
         let mut state = self.state.lock();
-        let until = self.env.now() + WAIT_TIME;
+        let until = self.env.awake() + WAIT_TIME;
         let awaited = state.awaited.get_mut(&session.id.number).filter(|awaited| !awaited.caught_up);
         match awaited {
             Some(awaited) => {
@@ -201,7 +201,7 @@ impl Recovery {
         (caller, told, op): (Caller, Told, &Op<'_>),
     ) -> std::result::Result<(), &'static str> {
         let mut state = self.state.lock();
-        let now = self.env.now();
+        let now = self.env.awake();
         let Some(awaited) = state.awaited.get_mut(&session.id.number) else {
             drop(state);
             if !session.was_away() {
@@ -234,7 +234,7 @@ impl Recovery {
         (caller, told, op): (Caller, Told, &Op<'_>),
     ) -> std::result::Result<(), &'static str> {
         let mut state = self.state.lock();
-        let now = self.env.now();
+        let now = self.env.awake();
         let Some(awaited) = state.awaited.get_mut(&session.id.number) else { return Ok(()) };
         awaited.until = now + WAIT_TIME;
         if awaited.last > 0 || awaited.caught_up {
@@ -267,7 +267,7 @@ impl Recovery {
         coming: &Coming<'_>,
     ) -> std::result::Result<(), &'static str> {
         let mut state = self.state.lock();
-        let now = self.env.now();
+        let now = self.env.awake();
         let Some(awaited) = state.awaited.get_mut(&session.id.number) else { return Ok(()) };
         let mut op = Vec::new();
         coming.op.put(&mut op);
@@ -325,17 +325,17 @@ impl Recovery {
     ) -> Result<Vec<u64>> {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
-        let (begun, expected) = (self.env.now(), state.awaited.len());
+        let (begun, expected) = (self.env.awake(), state.awaited.len());
         let (mut done, mut said_at) = (0u64, begun);
         loop {
             if has_ended() {
                 return Err(Error::Io("the server was ended before its clients had caught up".into()));
             }
-            if self.env.now().saturating_sub(said_at) > SAY_STEP {
-                said_at = self.env.now();
+            if self.env.awake().saturating_sub(said_at) > SAY_STEP {
+                said_at = self.env.awake();
                 state.say_something(said_at);
             }
-            let over = state.give_up(begun, self.env.now());
+            let over = state.give_up(begun, self.env.awake());
             if !over.is_empty() {
                 drop(state);
                 // before anything builds on that they do not come
@@ -347,7 +347,7 @@ impl Recovery {
                 continue;
             }
             let are_ready = state.awaited.values().all(Awaited::is_ready);
-            match state.next(self.env.now()) {
+            match state.next(self.env.awake()) {
                 Some((session, change)) => {
                     drop(state);
                     let result = run(store, &session, &change);
@@ -365,7 +365,7 @@ impl Recovery {
         drop(state);
         store.go_on()?;
         if expected > 0 {
-            let took = (self.env.now() - begun) / 1_000_000;
+            let took = (self.env.awake() - begun) / 1_000_000;
             let back = expected - closed.len();
             tracing::info!(
                 "{back} of {expected} machines are back after a crash, {done} changes of theirs looked at, in {took} ms"
@@ -382,7 +382,7 @@ impl Recovery {
             state.referring.remove(number);
         }
         state.awaited.clear();
-        state.kept_until = self.env.now() + REFER_TIME;
+        state.kept_until = self.env.awake() + REFER_TIME;
         state.over = true;
     }
 
@@ -394,7 +394,7 @@ impl Recovery {
     /// When time is over: sessions that have not come back, and whether some had not named their inodes.
     pub(super) fn take_late(&self) -> Option<(Vec<u64>, bool)> {
         let mut state = self.state.lock();
-        if self.env.now() < state.kept_until {
+        if self.env.awake() < state.kept_until {
             return None;
         }
         state.kept_until = Nanos::MAX;

@@ -49,14 +49,14 @@ pub struct LockTable {
 impl LockTable {
     /// A table without locks. `grace`: clients of a server before may have some.
     pub fn new(env: &Env, grace: bool) -> LockTable {
-        let until = grace.then(|| env.now() + GRACE);
+        let until = grace.then(|| env.awake() + GRACE);
         LockTable { env: env.clone(), grace, state: Mutex::new(State::new(until)) }
     }
 
     /// Clients can tell of their locks only from now on: the grace begins now.
     pub fn begin_grace(&self) {
         if self.grace {
-            self.state.lock().begin_grace(self.env.now() + GRACE);
+            self.state.lock().begin_grace(self.env.awake() + GRACE);
         }
     }
 
@@ -129,7 +129,7 @@ impl LockTable {
 
     /// Ends the grace when it is over. To be called now and then.
     pub fn tick(&self) {
-        let now = self.env.now();
+        let now = self.env.awake();
         self.change(|state, answers| state.tick(now, answers));
     }
 

@@ -3,6 +3,7 @@
 //! `DIR/cell` identifies it; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 //! [`crate::remote`] has the same for a bucket.
 
+mod calls;
 pub(crate) mod identity;
 pub(crate) mod turns;
 
@@ -78,6 +79,8 @@ const IDLE_TURNS: u64 = 20;
 /// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
 pub struct Cell {
     pub(crate) shard: Arc<Shard>,
+    calls: calls::Calls,
+    /// The background threads are to end.
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held as long as this process owns the cache on disk.
@@ -258,6 +261,7 @@ impl Cell {
         );
         let cell = Arc::new(Cell {
             shard,
+            calls: calls::Calls::default(),
             closing: Arc::default(),
             threads: Mutex::default(),
             cache_lock: Mutex::default(),
@@ -446,12 +450,15 @@ impl Cell {
         }
     }
 
-    /// Makes everything durable and ends the threads. Later calls fail. Idempotent. A cell that was
-    /// lost is only left.
+    /// Makes everything durable and ends the threads: all that operations have answered. Later calls
+    /// fail. Idempotent. A cell that was lost is only left.
     pub fn close(&self) -> std::result::Result<(), Failure> {
-        if self.closing.swap(true, Ordering::AcqRel) {
+        if !self.calls.close() {
             return Ok(());
         }
+        // what they may wait for still works
+        self.calls.wait(&self.shard.env, || self.lost().is_some());
+        self.closing.store(true, Ordering::Release);
         self.shard.committer.wake();
         self.shard.committer.unpublished.wake();
         self.shard.upkeep.wake();
@@ -520,9 +527,7 @@ impl Cell {
 
 impl Fs for Cell {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-        if self.closing.load(Ordering::Acquire) {
-            return Err(Error::Io("the cell is closed".into()));
-        }
+        let _at_work = self.calls.begin()?;
         self.shard.call(ctx, &op)
     }
 
