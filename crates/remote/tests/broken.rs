@@ -464,19 +464,22 @@ fn over_a_network_that_cuts_and_delays_each_operation_is_done_once() {
 }
 
 fn random_over_cuts(rig: &Rig, (key, host): (u8, &str), seed: u64) {
-    let env = rig.env.clone();
-    let until = env.now() + 6_000_000_000;
-    let proxy = Proxy::start(&rig.env, rig.at, move |number| fates(seed, number, env.now() < until));
+    let until = rig.env.now() + 6_000_000_000;
+    let is_whole = Arc::new(AtomicBool::new(false));
+    let breaks = is_whole.clone();
+    let proxy =
+        Proxy::start(&rig.env, rig.at, move |number| fates(seed, number, !breaks.load(Ordering::Relaxed)));
     let client = Way { env: rig.env.clone(), at: proxy.at, seed: key }.client();
     let mut model = Model::new(client, seed, false);
     let mut steps = 0;
-    while rig.env.now() < until {
+    // longer on a machine that has other things to do
+    while rig.env.now() < until || steps < 50 || proxy.connections() < 5 {
         model.step();
         steps += 1;
     }
+    is_whole.store(true, Ordering::Relaxed);
     model.check();
     println!("seed {seed}: {steps} steps, {} connections", proxy.connections());
-    assert!(steps > 50 && proxy.connections() > 5);
     let held = model.references.len() as u64;
     assert_eq!(held_by(rig, host, held), held, "seed {seed}");
     for (node, count) in &model.references {

@@ -402,12 +402,15 @@ impl Shared {
         let heard = self.heard.load(Ordering::Relaxed);
         let tell = Client(self.clone()).tell_locks(locks::may_be_kept(heard, self.env.now()));
         let mut state = self.state.lock();
-        state.closed_in_order = false;
-        let (lost, returned) = state.slots.come_back();
+        let in_order = std::mem::take(&mut state.closed_in_order);
+        let (lost, returned) = state.slots.come_back(in_order);
         for (call, answer) in tell {
             state.slots.enter(Outstanding::new(call, self.env.now(), None, answer));
         }
         drop(state);
+        if in_order {
+            self.files.lock().closed();
+        }
         returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
         let why = "the server was started anew, and whether this was done is not known";
         lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));

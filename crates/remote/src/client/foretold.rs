@@ -13,7 +13,7 @@ use super::{Client, Phase, Shared, files};
 use crate::message::{Behind as Told, Call, Caller, ToServer, frame};
 use leeward_env::{Ctx, Nanos};
 use leeward_fs::codec::{Input, Wire};
-use leeward_fs::{Effect, Entry, Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Attr, Effect, Entry, Error, NodeId, Op, Reply, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,11 +206,15 @@ impl Client {
         now
     }
 
+    fn may_be_old(&self, attr: &Attr) -> bool {
+        self.0.behind.lock().touches(attr.node) || self.0.copies.may_be_old(attr)
+    }
+
     /// Attributes that an answer has and that are older than what programs were told are asked for again, in
     /// order: of an inode with changes under way that was asked for by a name which is not known here.
     pub(super) fn newest(&self, ctx: Ctx, result: Result<Reply>, answer: Answer) {
         match result {
-            Ok(Reply::Attr(attr)) if self.0.copies.are_old(&attr) => {
+            Ok(Reply::Attr(attr)) if self.may_be_old(&attr) => {
                 super::Backend::run(self, ctx, Op::GetAttr { node: attr.node }, answer);
             }
             Ok(Reply::Entries(entries)) => self.newest_entries(ctx, entries, 0, answer),
@@ -220,7 +224,7 @@ impl Client {
 
     /// The same for those entries from this one on.
     fn newest_entries(&self, ctx: Ctx, mut entries: Vec<Entry>, from: usize, answer: Answer) {
-        let is_old = |entry: &Entry| entry.attr.is_some_and(|attr| self.0.copies.are_old(&attr));
+        let is_old = |entry: &Entry| entry.attr.is_some_and(|attr| self.may_be_old(&attr));
         let Some(at) = entries[from..].iter().position(is_old).map(|at| from + at) else {
             return answer(Ok(Reply::Entries(entries)));
         };

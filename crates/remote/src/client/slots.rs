@@ -287,16 +287,16 @@ impl Slots {
         std::mem::take(&mut self.held).into_iter().filter_map(|call| self.enter(call)).collect()
     }
 
-    /// For a server that knows the session from a process before: calls keep their numbers. Returns
-    /// those that may have been done and must not be done twice, and those that return references, which the
-    /// server does not have.
-    pub(super) fn come_back(&mut self) -> (Vec<Outstanding>, Vec<Outstanding>) {
+    /// For a server that knows the session from a process before: calls keep their numbers. `in_order`: what was not
+    /// answered was not done. Returns those that may have been done and must not be done twice, and those that
+    /// return references, which the server does not have.
+    pub(super) fn come_back(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
         let (mut lost, mut returned) = (Vec::new(), Vec::new());
         for (place, at) in (0u16..).zip(&mut self.places) {
             let Some(call) = &at.call else { continue };
             let to = match call.returns_references {
                 true => &mut returned,
-                false if !call.may_repeat() && !call.remembered => &mut lost,
+                false if !in_order && !call.may_repeat() && !call.remembered => &mut lost,
                 false => continue,
             };
             let Some(call) = at.call.take() else { continue };

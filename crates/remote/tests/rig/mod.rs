@@ -89,6 +89,20 @@ pub struct Rig {
     pub at: SocketAddr,
 }
 
+/// A server after whose death another one has begun.
+pub struct Dead {
+    server: Option<Server>,
+    cell: Arc<Cell>,
+    _dir: TempDir,
+}
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        self.server = None;
+        let _ = self.cell.close();
+    }
+}
+
 impl Rig {
     pub fn new() -> Rig {
         let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
@@ -134,10 +148,7 @@ impl Rig {
 
     /// Kills the server, and starts another with the cell as it is on disk now. `then`: in between.
     pub fn crash(&mut self, then: impl FnOnce()) {
-        let left = tempfile::tempdir().expect("a directory");
-        let copied =
-            std::process::Command::new("cp").arg("-aT").arg(self.dir.path()).arg(left.path()).status();
-        assert!(copied.is_ok_and(|status| status.success()));
+        let left = (0..10).find_map(|_| copy_of(self.dir.path())).expect("a copy");
         let server = self.server.take().expect("a server");
         server.stop();
         server.hang_up(false);
@@ -147,6 +158,22 @@ impl Rig {
         (self.cell, self.gate) = open(&self.env, &self.dir);
         then();
         self.start_again();
+    }
+
+    /// Another server starts with the cell as it is on disk now, where another port is; the one before does not know.
+    /// Whoever was connected must not hear of it any more, and `lead_on` leads them to the other one.
+    pub fn die(&mut self, lead_on: impl FnOnce(SocketAddr)) -> Dead {
+        let left = (0..10).find_map(|_| copy_of(self.dir.path())).expect("a copy");
+        let server = self.server.take();
+        let dir = std::mem::replace(&mut self.dir, left);
+        let (cell, gate) = open(&self.env, &self.dir);
+        let cell = std::mem::replace(&mut self.cell, cell);
+        self.gate = gate;
+        let listener = listen(&self.env);
+        self.at = listener.local_addr().expect("its address");
+        lead_on(self.at);
+        self.server = Some(start(&self.env, (&self.cell, &self.gate), &self.table, listener));
+        Dead { server, cell, _dir: dir }
     }
 
     /// Starts a server where the one before has ended.
@@ -191,6 +218,17 @@ impl Rig {
     ) -> std::result::Result<Client, Unreachable> {
         client(&self.env, at, seed, invitation)
     }
+}
+
+/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that they speak of. `None`:
+/// something was removed meanwhile.
+fn copy_of(cell: &std::path::Path) -> Option<TempDir> {
+    let left = tempfile::tempdir().expect("a directory");
+    let copy = |what: &str| {
+        let (from, to) = (cell.join(what), left.path().join(what));
+        std::process::Command::new("cp").arg("-aT").args([from, to]).status().expect("cp runs").success()
+    };
+    ["meta", "data", "cell"].into_iter().all(copy).then_some(left)
 }
 
 /// What the key of a host of this name is made of.

@@ -32,7 +32,7 @@ pub struct Proxy {
 
 struct Shared {
     env: Env,
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
     plan: Box<Plan>,
     ended: AtomicBool,
     /// Nothing passes for now.
@@ -53,7 +53,7 @@ impl Proxy {
         let at = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             env: env.clone(),
-            server,
+            server: Mutex::new(server),
             plan: Box::new(plan),
             ended: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -71,6 +71,11 @@ impl Proxy {
         for socket in self.shared.sockets.lock().expect("the sockets").drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// New connections go there.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().expect("the address") = server;
     }
 
     /// Connections so far.
@@ -105,7 +110,8 @@ impl Shared {
             if self.ended.load(Ordering::SeqCst) {
                 return;
             }
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(self.server)) else { continue };
+            let server = *self.server.lock().expect("the address");
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
             let (up, down) = (self.plan)(self.connections.fetch_add(1, Ordering::SeqCst));
             for socket in [&client, &server] {
                 socket.set_nodelay(true).expect("no delay");

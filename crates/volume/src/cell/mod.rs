@@ -39,7 +39,7 @@ use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
-use leeward_fs::sessions::Sessions;
+use leeward_fs::sessions::{SessionRecord, Sessions};
 use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
@@ -476,8 +476,8 @@ impl Cell {
         }
         self.shard.watch_clock(0);
         let stored = self.close_log().map_err(Error::from).and_then(|()| self.shard.apply_stored());
-        let ended = if stored.is_ok() { self.end_sessions() } else { Ok(()) };
-        let committed = ended.and_then(|()| self.shard.commit_if_dirty());
+        let left = if stored.is_ok() { self.leave_sessions() } else { Ok(()) };
+        let committed = left.and_then(|()| self.shard.commit_if_dirty());
         let failed = |what: &str, e: Error| Failure {
             message: format!(
                 "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
@@ -498,12 +498,15 @@ impl Cell {
         Ok(())
     }
 
-    /// Everything is durable, so clients have nothing to ask for again; if they did after a crash before.
-    fn end_sessions(&self) -> Result<()> {
+    /// Everything is durable, so the next process need not wait for clients, which come back for the inodes that their
+    /// programs have open; if it did not wait for them after a crash before.
+    fn leave_sessions(&self) -> Result<()> {
         if self.shard.lock().sessions.are_awaited() {
             return Ok(());
         }
-        self.sessions().iter().try_for_each(|session| self.end_session(session.number))
+        let here = self.sessions().into_iter().filter(|session| !session.away);
+        here.map(|session| SessionRecord { away: true, ..session })
+            .try_for_each(|session| self.store_session(&session))
     }
 
     /// Problems that an operator must look at, in words: why nothing can be changed any more, or

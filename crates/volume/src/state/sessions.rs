@@ -32,7 +32,7 @@ pub struct SessionTable {
     is_dirty: bool,
     /// The last change of a client that the process before had committed.
     committed: u64,
-    /// There are sessions of a process before, which have not caught up.
+    /// There are sessions of a process before, which have not caught up and were not away.
     awaited: bool,
     /// Inodes without a name are kept.
     keep_all: bool,
@@ -101,10 +101,6 @@ impl SessionTable {
         self.records.values()
     }
 
-    fn are_any(&self) -> bool {
-        !self.records.is_empty()
-    }
-
     /// Whether [`State::leave_out_numbers`] has something to do.
     pub(crate) fn has_left_out(&self) -> bool {
         !self.given_out.is_empty()
@@ -158,10 +154,12 @@ impl State {
             table.set(SessionRecord::decode(value)?);
             Ok(())
         })?;
-        if !table.are_any() {
+        // who was away comes back for inodes that its programs have open
+        table.keep_all = !table.records.is_empty();
+        table.awaited = table.records.values().any(|session| !session.away);
+        if !table.awaited {
             return Ok(());
         }
-        (table.keep_all, table.awaited) = (true, true);
         for (number, volume) in &self.volumes {
             let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
             table.given_out.insert(*number, volume.next_inode..end);

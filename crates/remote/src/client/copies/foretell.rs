@@ -87,8 +87,10 @@ impl Copies {
     }
 
     /// Whether attributes are older than what this client has told of the inode.
-    pub(in crate::client) fn are_old(&self, attr: &Attr) -> bool {
-        self.0.state.lock().are_old(attr)
+    pub(in crate::client) fn may_be_old(&self, attr: &Attr) -> bool {
+        // also where others have changed it since: the answer may come from before that, and from before what
+        // was told
+        self.0.state.lock().known.get(&attr.node).is_some_and(|known| attr.ctime < known.told_at)
     }
 
     /// The inode behind a name, as far as it is known.

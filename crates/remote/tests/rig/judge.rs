@@ -1,0 +1,197 @@
+//! Judges a history: whether there is an order of all operations, each between when it was asked and when it
+//! was answered, in which one file system would have given these answers (linearizability, by the search of
+//! Wing and Gong with the states that were seen).
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// An inode, by its number at the server.
+pub type Node = u64;
+
+/// A directory of the test and a name in it.
+pub type Place = (usize, usize);
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    Make(Place),
+    Lookup(Place),
+    Unlink(Place),
+    Rename { from: Place, to: Place, replace: bool },
+    Link { node: Node, at: Place },
+    Write { node: Node, content: u64 },
+    Read(Node),
+    Chmod { node: Node, mode: u32 },
+    Look(Node),
+    List(usize),
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    Done,
+    NotFound,
+    Exists,
+    Attr(Node, Shown),
+    /// Links that are left.
+    Removed(Node, u32),
+    Content(u64),
+    Names(BTreeMap<usize, Node>),
+    /// Nothing is known of what came of it.
+    Unknown,
+    /// What is never to be answered.
+    Wrong(String),
+}
+
+/// What attributes show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    pub is_empty: bool,
+    pub mode: u32,
+    pub links: u32,
+}
+
+/// One operation, with when it was asked and answered.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub who: usize,
+    pub asked_at: u64,
+    pub answered_at: u64,
+    pub asked: Asked,
+    pub said: Said,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State {
+    names: BTreeMap<Place, Node>,
+    files: BTreeMap<Node, File>,
+}
+
+/// Content 0: none was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct File {
+    content: u64,
+    mode: u32,
+    links: u32,
+}
+
+/// Mode of a file that was made.
+pub const MODE: u32 = 0o644;
+
+impl State {
+    fn shown(&self, node: Node) -> Option<Said> {
+        let File { content, mode, links } = *self.files.get(&node)?;
+        Some(Said::Attr(node, Shown { is_empty: content == 0, mode, links }))
+    }
+
+    fn unlink(&mut self, place: Place) -> Option<(Node, u32)> {
+        let node = self.names.remove(&place)?;
+        let file = self.files.get_mut(&node)?;
+        file.links -= 1;
+        Some((node, file.links))
+    }
+
+    /// Does an operation and says what is answered. A new inode gets the number that was told.
+    fn run(&mut self, asked: &Asked, said: &Said) -> Option<Said> {
+        Some(match *asked {
+            Asked::Make(place) => match (self.names.contains_key(&place), said) {
+                (true, _) => Said::Exists,
+                (false, Said::Attr(node, _)) if !self.files.contains_key(node) => {
+                    self.names.insert(place, *node);
+                    self.files.insert(*node, File { content: 0, mode: MODE, links: 1 });
+                    self.shown(*node)?
+                }
+                _ => return None,
+            },
+            Asked::Lookup(place) => match self.names.get(&place) {
+                Some(node) => self.shown(*node)?,
+                None => Said::NotFound,
+            },
+            Asked::Unlink(place) => match self.unlink(place) {
+                Some((node, links)) => Said::Removed(node, links),
+                None => Said::NotFound,
+            },
+            Asked::Rename { from, to, replace } => self.rename(from, to, replace)?,
+            Asked::Link { node, at } => {
+                let file = self.files.get_mut(&node)?;
+                match (file.links, self.names.contains_key(&at)) {
+                    (_, true) => Said::Exists,
+                    (0, _) => Said::NotFound,
+                    _ => {
+                        file.links += 1;
+                        self.names.insert(at, node);
+                        self.shown(node)?
+                    }
+                }
+            }
+            Asked::Write { node, content } => {
+                self.files.get_mut(&node)?.content = content;
+                Said::Done
+            }
+            Asked::Read(node) => Said::Content(self.files.get(&node)?.content),
+            Asked::Chmod { node, mode } => {
+                self.files.get_mut(&node)?.mode = mode;
+                self.shown(node)?
+            }
+            Asked::Look(node) => self.shown(node)?,
+            Asked::List(dir) => {
+                let of_dir = self.names.iter().filter(|((of, _), _)| *of == dir);
+                Said::Names(of_dir.map(|((_, name), node)| (*name, *node)).collect())
+            }
+        })
+    }
+
+    fn rename(&mut self, from: Place, to: Place, replace: bool) -> Option<Said> {
+        let Some(node) = self.names.get(&from).copied() else { return Some(Said::NotFound) };
+        match self.names.get(&to).copied() {
+            Some(_) if !replace => return Some(Said::Exists),
+            // two names of one inode stay as they are
+            Some(other) if other == node => return Some(Said::Done),
+            Some(_) => drop(self.unlink(to)?),
+            None => (),
+        }
+        self.names.remove(&from);
+        self.names.insert(to, node);
+        Some(Said::Done)
+    }
+
+    /// The states after an operation, if it can have been next.
+    fn after(&self, event: &Event) -> Vec<State> {
+        let mut next = self.clone();
+        let answer = next.run(&event.asked, &event.said);
+        match &event.said {
+            // it was done, or was not
+            Said::Unknown => answer.map_or_else(|| vec![self.clone()], |_| vec![next, self.clone()]),
+            said if answer.as_ref() == Some(said) => vec![next],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The states in which the file system may be after these events, at most 128, if it was in one of these before.
+/// None: no order explains the answers.
+pub fn judge(before: &BTreeSet<State>, events: &[Event]) -> BTreeSet<State> {
+    assert!(events.len() <= 128, "too many events");
+    let all: u128 = if events.len() == 128 { u128::MAX } else { (1 << events.len()) - 1 };
+    let mut seen: HashSet<(u128, State)> = HashSet::new();
+    let mut open: Vec<(u128, State)> = before.iter().map(|state| (0, state.clone())).collect();
+    let mut after = BTreeSet::new();
+    while let Some((done, state)) = open.pop() {
+        if done == all {
+            after.insert(state);
+            continue;
+        }
+        let left = || events.iter().enumerate().filter(move |(at, _)| done & (1 << at) == 0);
+        let first_answer = left().map(|(_, event)| event.answered_at).min().unwrap_or(u64::MAX);
+        for (at, event) in left().filter(|(_, event)| event.asked_at <= first_answer) {
+            for next in state.after(event) {
+                let next = (done | 1 << at, next);
+                if seen.insert(next.clone()) {
+                    open.push(next);
+                }
+            }
+        }
+    }
+    after
+}
