@@ -47,14 +47,14 @@ class System:
         self.daemons.append(daemon)
         return daemon
 
-    def is_mounted(self):
+    def is_mounted(self, at=None):
         """From the kernel's table: asking the mount itself would fail on a dead one."""
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        return any(line.split()[4] == str(self.mount) for line in mounts)
+        return any(line.split()[4] == str(at or self.mount) for line in mounts)
 
-    def wait_mounted(self):
+    def wait_mounted(self, at=None):
         for _ in range(300):
-            if self.is_mounted():
+            if self.is_mounted(at):
                 return
             if self.daemons[-1].poll() is not None:
                 break
@@ -169,7 +169,8 @@ class Remote(System):
     def wait_for_port(self):
         for _ in range(300):
             with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", self.PORT)) == 0:
+                # it has the port before it has made the cell
+                if (self.base / "cell/control.sock").exists() and s.connect_ex(("127.0.0.1", self.PORT)) == 0:
                     return
             time.sleep(0.1)
         raise Failed(f"{self.name} does not listen")
