@@ -7,11 +7,11 @@ MODEL_STEPS=${MODEL_STEPS:-3000}
 MODEL_SEEDS=${MODEL_SEEDS:-1 2 3 4}
 [ "$(id -u)" = 0 ] || die "needs root: it makes device nodes and changes owners"
 
-build() { (cd "$ROOT" && cargo build --quiet --release --locked -p leeward-model --example mounted); }
+build() { (cd "$ROOT" && cargo build --quiet --locked --example mounted); } # as the unit tests have it
 
 seed() {
   if [ $(($1 % 2)) = 0 ]; then cell_restart; fi
-  "$CARGO_TARGET_DIR/release/examples/mounted" "$MNT" --seed "$1" --steps "$MODEL_STEPS" "${STRICT[@]}"
+  "$CARGO_TARGET_DIR/debug/examples/mounted" "$MNT" --seed "$1" --steps "$MODEL_STEPS" "${STRICT[@]}"
 }
 
 STRICT=()

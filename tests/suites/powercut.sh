@@ -10,14 +10,14 @@ suite powercut
 [ -z "$TARGET_DIR$CELL_URL" ] || { skip all "needs a cell on a disk of its own"; exit 0; }
 SEEDS=${1:-${POWERCUT_SEEDS:-1..4}}
 
-build_disk() { (cd "$ROOT" && cargo build --quiet --release --locked --example cutdisk); }
+build_disk() { (cd "$ROOT" && cargo build --quiet --locked --example cutdisk); } # as the unit tests have it
 
 powercut() { python3 "$ROOT/tests/tools/powercut.py" "$LEE" "$CUTDISK" "$WORK" "$1"; }
 
 lee_binary
 if [ -z "${CUTDISK:-}" ]; then
   run build build_disk
-  CUTDISK=$CARGO_TARGET_DIR/release/examples/cutdisk
+  CUTDISK=$CARGO_TARGET_DIR/debug/examples/cutdisk
 fi
 run selfcheck powercut selfcheck
 run "lives" powercut "$SEEDS"

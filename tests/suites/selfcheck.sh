@@ -46,21 +46,67 @@ tree_same_sees() {
   return 0
 }
 
-# A unit test that fails is counted once, and what it said is shown.
-failed_test_is_shown() {
-  mkdir "$WORK/bin"
-  cat >"$WORK/bin/cargo" <<'END'
-#!/bin/sh
-case "$*" in *--no-run*) exit 0 ;; esac
-printf '%s\n' "test good ... ok" "test bad ... FAILED" "---- bad stdout ----" "because" "test result: FAILED. 1 passed; 1 failed;"
-exit 101
+# The runner, with a cargo of our own
+
+# cargo_of_our_own: says that it has built the programs in $WORK/programs.
+cargo_of_our_own() {
+  rm -rf "$WORK"/{bin,programs}
+  mkdir -p "$WORK/bin" "$WORK/programs"
+  cat >"$WORK/bin/cargo" <<END
+#!/bin/bash
+case "\$*" in
+  *--no-run*)
+    for program in "$WORK"/programs/*; do
+      echo '{"reason":"compiler-artifact","manifest_path":"$WORK/Cargo.toml","target":{"src_path":"'\$program'"},"profile":{"test":true},"executable":"'\$program'"}'
+    done ;;
+  *--doc*) cat "$WORK/doc" ;;
+esac
 END
   chmod +x "$WORK/bin/cargo"
+  echo 'test result: ok. 0 passed; 0 failed; 0 ignored;' >"$WORK/doc"
+}
+
+# program NAME: a test program that does what the input says.
+program() { { echo '#!/bin/bash'; cat; } >"$WORK/programs/$1" && chmod +x "$WORK/programs/$1"; }
+
+# unit_says STATUS LAST-LINE: `./test unit` ends so.
+unit_says() {
   local status=0
-  PATH=$WORK/bin:$PATH "$ROOT/test" unit >"$WORK/unit.out" 2>&1 || status=$?
-  [ "$status" = 1 ]
-  grep -q '^because$' "$WORK/unit.out"
-  [ "$(tail -n 1 "$WORK/unit.out")" = "1 passed, 1 failed" ]
+  KEEP='' PATH=$WORK/bin:$PATH UNIT_AT_ONCE=2 UNIT_SECONDS_MAX=3 "$ROOT/test" unit >"$WORK/unit.out" 2>&1 || status=$?
+  cat "$WORK/unit.out"
+  [ "$status" = "$1" ]
+  [ "$(tail -n 1 "$WORK/unit.out")" = "$2" ]
+}
+
+# A unit test that fails is counted once, and what it said is shown.
+failed_test_is_shown() {
+  cargo_of_our_own
+  program good <<<'echo "test result: ok. 2 passed; 0 failed;"'
+  program bad <<<'printf "%s\n" "test good ... ok" "test bad ... FAILED" "because" "test result: FAILED. 1 passed; 1 failed;"; exit 101'
+  unit_says 1 '3 passed, 1 failed'
+  grep -q '| because$' "$WORK/unit.out"
+  if grep -q 'test good' "$WORK/unit.out"; then return 1; fi
+}
+
+# Two that wait for each other: they run at the same time.
+tests_run_beside_each_other() {
+  cargo_of_our_own
+  mkfifo "$WORK/met"
+  program one <<<"echo >'$WORK/met'; echo 'test result: ok. 1 passed; 0 failed;'"
+  program two <<<"read -r <'$WORK/met'; echo 'test result: ok. 1 passed; 0 failed;'"
+  unit_says 0 '2 passed, 0 failed'
+}
+
+# What hangs is ended with what it started; what ends without a word, or by a signal, has failed; so has a doc test that says so.
+tests_that_do_not_end_well() {
+  cargo_of_our_own
+  program hangs <<<"sleep 1000 & echo \$! >'$WORK/child'; wait"
+  program silent <<<'exit 0'
+  program killed <<<'echo "test result: ok. 1 passed; 0 failed;"; kill -ABRT $$'
+  echo 'test result: FAILED. 0 passed; 1 failed;' >"$WORK/doc"
+  unit_says 1 '1 passed, 4 failed'
+  grep -q '^FAIL unit .*hangs: not done after 3 s' "$WORK/unit.out"
+  wait_gone "$(cat "$WORK/child")" 5
 }
 
 cell_start
@@ -77,4 +123,6 @@ run lost_lazy damage 'rm -f lazy/lazy1'
 run lost_link damage 'rm -f lazy/lazy3.link'
 run tree_comparison tree_same_sees
 run failed_unit_test failed_test_is_shown
+run tests_beside tests_run_beside_each_other
+run tests_badly_ended tests_that_do_not_end_well
 suite_end
