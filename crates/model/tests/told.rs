@@ -53,7 +53,7 @@ fn serve(cell: &SimCell) {
     let leases = cell.cell.leases();
     leases.serve(Arc::new(GiveBack(leases.clone())));
     for client in [1, 2] {
-        leases.join(client);
+        leases.join(client, None);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::tx::Tx;
 use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_env::limits::BEHIND_BYTES_MAX;
-use leeward_env::waits::{self, Cause};
+use leeward_env::waits;
 use leeward_fs::leases::Recalling;
 use leeward_fs::{Error, NodeId, Result, Time};
 
@@ -78,8 +78,8 @@ impl Shard {
     pub(crate) fn recall(&self, ctx: &Ctx, nodes: &[NodeId]) -> Result<Recalling> {
         let recalling = self.leases.recall(ctx.client, nodes);
         Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| recalling.wait());
-        waits::note(Cause::Leases, None, waited);
+        let (holder, waited) = self.timed(|| recalling.wait());
+        waits::note_leases(holder, waited);
         Ok(recalling)
     }
 
@@ -119,13 +119,13 @@ impl Shard {
         }
         let mut recalling = self.leases.recall_exclusive(volume);
         Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| {
+        let (holder, waited) = self.timed(|| {
             // once more: what was made under way is its client's alone, too
-            recalling.wait();
+            let first = recalling.wait();
             recalling = self.leases.recall_exclusive(volume);
-            recalling.wait();
+            recalling.wait().or(first)
         });
-        waits::note(Cause::Leases, None, waited);
+        waits::note_leases(holder, waited);
         Ok(Some(recalling))
     }
 

@@ -51,7 +51,7 @@ impl Rig {
     fn serve(&self) {
         let leases = self.cell.leases();
         leases.serve(Arc::new(GiveBack(leases.clone())));
-        [1, 2].into_iter().for_each(|number| leases.join(number));
+        [1, 2].into_iter().for_each(|number| leases.join(number, None));
     }
 
     fn power_cut(&mut self) {

@@ -125,6 +125,7 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
         gids,
         door: Door::Remote,
         client: 0,
+        machine: None,
         call: None,
         again: None,
         foretold: None,

@@ -1,6 +1,6 @@
 //! What each host has asked for, for metrics and `lee top`.
 
-use leeward_env::{Env, Nanos};
+use leeward_env::{Env, Machine, Nanos};
 use leeward_fs::{Op, Reply, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub struct HostFigures {
 pub(super) struct Counts {
     env: Env,
     number: u32,
+    pub(super) machine: Machine,
     requests: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
@@ -47,7 +48,7 @@ impl Figures {
         if let Some(counts) = all.get(host) {
             return counts.clone();
         }
-        let counts = Arc::new(Counts::new(env, all.len() as u32));
+        let counts = Arc::new(Counts::new(env, all.len() as u32, host));
         all.insert(host.to_owned(), counts.clone());
         counts
     }
@@ -68,10 +69,11 @@ impl Figures {
 }
 
 impl Counts {
-    pub(super) fn new(env: &Env, number: u32) -> Counts {
+    pub(super) fn new(env: &Env, number: u32, host: &str) -> Counts {
         Counts {
             env: env.clone(),
             number,
+            machine: Machine::named(host),
             requests: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),

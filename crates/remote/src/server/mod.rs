@@ -646,7 +646,7 @@ impl Shared {
         if known.as_ref().is_some_and(|record| !record.away) && !self.recovery.begins(&session) {
             return Err((Refusal::Busy, "the session was given up just now: try again".into()));
         }
-        self.leases.join(id.number);
+        self.leases.join(id.number, Some(session.counts.machine));
         self.locks.begin_session(id.number);
         all.insert(id.number, session.clone());
         Ok((session, if known.is_some() { Standing::Known } else { Standing::New }))

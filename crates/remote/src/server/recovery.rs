@@ -517,7 +517,7 @@ mod tests {
     fn awaited() -> (Env, Recovery, Arc<Session>) {
         let env = Env::sim(1);
         let recovery = Recovery::new(&env, &One(false));
-        let counts = Arc::new(Counts::new(&env, 0));
+        let counts = Arc::new(Counts::new(&env, 0, "host"));
         let host = Host { name: "host".into(), grant: Grant::default() };
         let id = SessionId { number: 1, secret: [0; 16] };
         let session = Arc::new(Session::new(id, [0; 32], (host, counts), env.now()));

@@ -574,7 +574,7 @@ impl Session {
         // of such a host each user's rights are checked here, each time
         let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
         let client = if keeps_copies { self.id.number } else { 0 };
-        Ok((Ctx { client, ..ctx }, is_restricted))
+        Ok((Ctx { client, machine: Some(self.counts.machine), ..ctx }, is_restricted))
     }
 
     /// [`Session::admit`] for what was done before, as the client says: what the host may not do now it has to
@@ -746,7 +746,7 @@ mod tests {
 
     fn session() -> Session {
         let host = Host { name: "host".into(), grant: Grant::default() };
-        let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0));
+        let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0, "host"));
         Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0)
     }
 
