@@ -37,6 +37,8 @@ pub const TAKEN_AFTER: Nanos = 6_000_000_000;
 /// How long a client may take to answer a recall. After that it is not answered either, until its
 /// leases are taken.
 pub const ANSWER_TIME: Nanos = 3_000_000_000;
+/// Why a change is refused that its client has told its program.
+pub const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 /// How long it may take where the server has not done yet what the client waits for.
 const BUSY_TIME: Nanos = 60_000_000_000;
 /// Leases at most: of all clients, and of one. Whoever reads more is answered without.
@@ -64,8 +66,9 @@ pub trait Recaller: Send + Sync {
 
     /// A client that has exclusive leases is silent, and loses them when this returns: it must be durable
     /// that it is away, with all that it was told, and nothing may come from it any more that it sent
-    /// before. Called without locks; may wait.
-    fn expel(&self, client: ClientId);
+    /// before. For how long nothing was heard of it; `None`: it was there, and kept what it was asked for.
+    /// Called without locks; may wait.
+    fn expel(&self, client: ClientId, silent: Option<Nanos>);
 }
 
 /// What a client gets leases on with the answer to an operation.
@@ -312,9 +315,9 @@ impl Shared {
     }
 
     /// Before exclusive leases of a silent client are taken.
-    fn expel(&self, client: ClientId) {
+    fn expel(&self, client: ClientId, silent: Option<Nanos>) {
         let recaller = self.recaller.lock().clone();
-        recaller.iter().for_each(|recaller| recaller.expel(client));
+        recaller.iter().for_each(|recaller| recaller.expel(client, silent));
     }
 }
 
@@ -677,8 +680,9 @@ impl Recalling {
                 taken = true;
                 if c.exclusive > 0 {
                     c.is_expelled = true;
+                    let silent = (!c.was_heard).then(|| now.saturating_sub(c.renewed));
                     drop(table);
-                    self.shared.expel(other);
+                    self.shared.expel(other, silent);
                     table = self.shared.table.lock();
                 }
                 last = table.holder(other, true).or(last);
@@ -733,7 +737,7 @@ mod tests {
             self.0.lock().push((client, number, nodes.to_vec()));
         }
 
-        fn expel(&self, client: ClientId) {
+        fn expel(&self, client: ClientId, _: Option<Nanos>) {
             self.0.lock().push((client, 0, Vec::new()));
         }
     }

@@ -146,7 +146,8 @@ impl Machines {
 
 impl From<HostFigures> for MachineUse {
     fn from(of: HostFigures) -> MachineUse {
-        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos } = of;
+        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos, lost: _ } =
+            of;
         MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos }
     }
 }

@@ -11,11 +11,9 @@ use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_env::waits;
-use leeward_fs::leases::Recalling;
+use leeward_fs::leases::{NOT_ALONE, Recalling};
 use leeward_fs::{Error, NodeId, Result, Time};
 
-/// Why a change is refused that its client has told its program.
-const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 /// Clients may change things by themselves while a pool has room for so many times what they can have told
 /// and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;

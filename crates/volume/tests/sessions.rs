@@ -23,7 +23,7 @@ impl Recaller for GiveBack {
         self.0.recalled(client, number);
     }
 
-    fn expel(&self, _: u64) {}
+    fn expel(&self, _: u64, _: Option<u64>) {}
 }
 
 fn client(number: u64) -> Ctx {

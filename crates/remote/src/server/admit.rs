@@ -181,6 +181,11 @@ pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 3] {
     }
 }
 
+/// The same in a list.
+pub(super) fn nodes_of(op: &Op<'_>) -> Vec<NodeId> {
+    nodes(op).into_iter().flatten().collect()
+}
+
 /// What the kernel guarantees of every request, and a client may not.
 fn check_values(op: &Op<'_>) -> Result<()> {
     match *op {

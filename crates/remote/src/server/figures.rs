@@ -24,6 +24,8 @@ pub struct HostFigures {
     pub written_bytes: u64,
     /// Time from the arrival of requests to their answers, nanoseconds.
     pub nanos: u64,
+    /// Changes that its programs were told of and that are lost.
+    pub lost: u64,
 }
 
 /// Counts of one host.
@@ -35,6 +37,7 @@ pub(super) struct Counts {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     nanos: AtomicU64,
+    pub(super) lost: AtomicU64,
 }
 
 /// Counts of all hosts that were connected once.
@@ -63,6 +66,7 @@ impl Figures {
             read_bytes: counts.read_bytes.load(Ordering::Relaxed),
             written_bytes: counts.written_bytes.load(Ordering::Relaxed),
             nanos: counts.nanos.load(Ordering::Relaxed),
+            lost: counts.lost.load(Ordering::Relaxed),
         };
         self.0.lock().iter().map(of).collect()
     }
@@ -78,6 +82,7 @@ impl Counts {
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             nanos: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 
