@@ -1,7 +1,7 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
 use crate::control::server::Service;
-use crate::control::{MachineSession, MachineUse};
+use crate::control::{Loss, MachineSession, MachineUse};
 use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
@@ -128,6 +128,11 @@ impl Machines {
         self.server.host_figures()
     }
 
+    /// What machines have told their programs and is lost.
+    pub fn losses(&self) -> Vec<Loss> {
+        self.server.losses().into_iter().map(Loss::from).collect()
+    }
+
     /// Ends a session; false: there is none of that number.
     pub fn end_session(&self, number: u64) -> bool {
         self.server.end_session(number)
@@ -146,9 +151,16 @@ impl Machines {
 
 impl From<HostFigures> for MachineUse {
     fn from(of: HostFigures) -> MachineUse {
-        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos, lost: _ } =
-            of;
-        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos }
+        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos, lost } = of;
+        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos, lost }
+    }
+}
+
+impl From<leeward_remote::Loss> for Loss {
+    fn from(of: leeward_remote::Loss) -> Loss {
+        let leeward_remote::Loss { host, uid, changes, first_secs, last_secs, why, nodes } = of;
+        let nodes = nodes.into_iter().map(|node| node.0).collect();
+        Loss { host, uid, changes, first_secs, last_secs, why, nodes }
     }
 }
 
