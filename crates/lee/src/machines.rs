@@ -8,7 +8,7 @@ use crate::host_commands::HostCommands;
 use crate::settings::CellSettings;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
-use leeward_fs::accounts::{Accounts, HostRecord};
+use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
@@ -203,6 +203,12 @@ impl Hosts for CellHosts {
     fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
         let accounts = self.cell.accounts();
         let (name, record) = accounts.host_of_key(key)?;
+        if !is_believed(record) {
+            tracing::warn!(
+                "the host {name} is not let in: this version cannot check the tokens of its users"
+            );
+            return None;
+        }
         Some((name.to_owned(), self.grant(record)))
     }
 
@@ -240,6 +246,12 @@ impl Hosts for CellHosts {
     }
 }
 
+/// Whether the cell believes a host who its users are. One of which it believes only users who show tokens is
+/// for another version (docs/decisions/0037): here it would be believed in everything.
+fn is_believed(record: &HostRecord) -> bool {
+    record.trust == Trust::Host
+}
+
 /// Whether a machine may have locks that a server before has given it.
 fn has_hosts(cell: &Cell) -> bool {
     cell.accounts().hosts().any(|(_, host)| host.key.is_some())
@@ -274,5 +286,27 @@ impl CellHosts {
             }
         }
         ways
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_whose_users_must_show_tokens_is_not_let_in() {
+        let record = |trust| HostRecord {
+            key: None,
+            invitation: None,
+            volumes: Vec::new(),
+            read_only: false,
+            uids: Vec::new(),
+            root_squash: false,
+            trust,
+            gateway: false,
+            created_secs: 0,
+            enrolled_secs: None,
+        };
+        assert!(is_believed(&record(Trust::Host)) && !is_believed(&record(Trust::User)));
     }
 }
