@@ -31,6 +31,7 @@ impl Principal {
             gids: self.groups,
             door,
             client: 0,
+            machine: None,
             call: None,
             again: None,
             foretold: None,

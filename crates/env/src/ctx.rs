@@ -1,5 +1,6 @@
 //! The request context: who asks, in which class, and whether the call may wait.
 
+use crate::Machine;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -272,6 +273,8 @@ pub struct Ctx {
     pub door: Door,
     /// The session of the client on another machine that asks, and may keep what it is told; 0: none.
     pub client: u64,
+    /// The machine that asks, where it is another one.
+    pub machine: Option<Machine>,
     /// The number of the call of that client: what comes of it is stored with the change.
     pub call: Option<CallNumber>,
     /// The change was made before, and is done again after a crash: with the same number, inode and time,
@@ -302,6 +305,7 @@ impl Ctx {
             gids: Groups::default(),
             door: Door::Mount,
             client: 0,
+            machine: None,
             call: None,
             again: None,
             foretold: None,
@@ -334,6 +338,7 @@ impl Ctx {
             gids: Groups::default(),
             door: Door::Mount,
             client: 0,
+            machine: None,
             call: None,
             again: None,
             foretold: None,

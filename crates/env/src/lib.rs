@@ -22,12 +22,14 @@ pub mod disk;
 pub mod hex;
 pub mod histogram;
 pub mod limits;
+mod machine;
 mod memory;
 mod real;
 pub mod waits;
 
 pub use activity::Activity;
 pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, Work};
+pub use machine::Machine;
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};
 

@@ -6,7 +6,7 @@
 //! Code that measures an operation calls [`take`] before it and after it. Notes that nobody takes
 //! are dropped with the next [`take`].
 
-use crate::{Flow, Nanos};
+use crate::{Flow, Machine, Nanos};
 use std::cell::Cell;
 
 /// What an operation can wait for.
@@ -71,16 +71,28 @@ impl Cause {
     }
 }
 
+/// A machine that had leases which an operation waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The machine.
+    pub machine: Machine,
+    /// It did not give them back: they were taken.
+    pub were_taken: bool,
+}
+
 /// How long an operation waited for what, and behind whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     nanos: [Nanos; Cause::ALL.len()],
     behind: [Option<Flow>; Cause::ALL.len()],
+    /// Who had the leases that were waited for, and for how long in the longest of these waits.
+    holder: Option<(Holder, Nanos)>,
 }
 
 impl Waits {
     /// No waits.
-    pub const NONE: Waits = Waits { nanos: [0; Cause::ALL.len()], behind: [None; Cause::ALL.len()] };
+    pub const NONE: Waits =
+        Waits { nanos: [0; Cause::ALL.len()], behind: [None; Cause::ALL.len()], holder: None };
 
     /// Adds a wait. `behind`: the flow that had what was waited for, where it is known; of several
     /// the last is kept.
@@ -91,11 +103,27 @@ impl Waits {
         }
     }
 
+    /// Adds a wait for leases. `holder`: who gave them back last, where it is known; of several waits the
+    /// longest counts.
+    pub fn add_leases(&mut self, holder: Option<Holder>, nanos: Nanos) {
+        self.nanos[Cause::Leases as usize] += nanos;
+        self.note_holder(holder.map(|holder| (holder, nanos)));
+    }
+
+    fn note_holder(&mut self, other: Option<(Holder, Nanos)>) {
+        if let Some((_, nanos)) = other
+            && self.holder.is_none_or(|(_, longest)| nanos > longest)
+        {
+            self.holder = other;
+        }
+    }
+
     /// Adds all of `other`.
     pub fn add_all(&mut self, other: &Waits) {
         for cause in Cause::ALL {
             self.add(cause, other.behind[cause as usize], other.nanos[cause as usize]);
         }
+        self.note_holder(other.holder);
     }
 
     /// Time waited for this cause.
@@ -106,6 +134,11 @@ impl Waits {
     /// The flow that this cause was waited behind, where known.
     pub fn behind(&self, cause: Cause) -> Option<Flow> {
         self.behind[cause as usize]
+    }
+
+    /// Who had the leases that were waited for, where known.
+    pub fn holder(&self) -> Option<Holder> {
+        self.holder.map(|(holder, _)| holder)
     }
 
     /// Time waited in all.
@@ -135,6 +168,15 @@ pub fn note(cause: Cause, behind: Option<Flow>, nanos: Nanos) {
     });
 }
 
+/// Notes a wait for leases, see [`Waits::add_leases`].
+pub fn note_leases(holder: Option<Holder>, nanos: Nanos) {
+    NOTED.with(|noted| {
+        let mut waits = noted.get();
+        waits.add_leases(holder, nanos);
+        noted.set(waits);
+    });
+}
+
 /// The notes of this thread since the last [`take`].
 pub fn noted() -> Waits {
     NOTED.with(Cell::get)
@@ -143,4 +185,27 @@ pub fn noted() -> Waits {
 /// The notes of this thread since the last call; removes them.
 pub fn take() -> Waits {
     NOTED.with(|noted| noted.replace(Waits::NONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(name: &str) -> Option<Holder> {
+        Some(Holder { machine: Machine::named(name), were_taken: false })
+    }
+
+    #[test]
+    fn of_several_waits_for_leases_the_longest_says_who_had_them() {
+        let mut waits = Waits::NONE;
+        waits.add_leases(holder("quick"), 1);
+        waits.add_leases(holder("slow"), 7);
+        waits.add_leases(None, 9);
+        let mut all = Waits::NONE;
+        all.add_leases(holder("other"), 3);
+        all.add_all(&waits);
+        assert_eq!((all.of(Cause::Leases), all.holder()), (20, holder("slow")));
+        note_leases(holder("quick"), 2);
+        assert_eq!((take().holder(), take().holder()), (holder("quick"), None));
+    }
 }

@@ -18,7 +18,8 @@
 //! for a recall holds no lock.
 
 use crate::NodeId;
-use leeward_env::{Env, Nanos};
+use leeward_env::waits::Holder;
+use leeward_env::{Env, Machine, Nanos};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
@@ -36,6 +37,8 @@ pub const TAKEN_AFTER: Nanos = 6_000_000_000;
 /// How long a client may take to answer a recall. After that it is not answered either, until its
 /// leases are taken.
 pub const ANSWER_TIME: Nanos = 3_000_000_000;
+/// Why a change is refused that its client has told its program.
+pub const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 /// How long it may take where the server has not done yet what the client waits for.
 const BUSY_TIME: Nanos = 60_000_000_000;
 /// Leases at most: of all clients, and of one. Whoever reads more is answered without.
@@ -63,8 +66,9 @@ pub trait Recaller: Send + Sync {
 
     /// A client that has exclusive leases is silent, and loses them when this returns: it must be durable
     /// that it is away, with all that it was told, and nothing may come from it any more that it sent
-    /// before. Called without locks; may wait.
-    fn expel(&self, client: ClientId);
+    /// before. For how long nothing was heard of it; `None`: it was there, and kept what it was asked for.
+    /// Called without locks; may wait.
+    fn expel(&self, client: ClientId, silent: Option<Nanos>);
 }
 
 /// What a client gets leases on with the answer to an operation.
@@ -179,6 +183,8 @@ impl Holders {
 
 #[derive(Default)]
 struct Client {
+    /// The machine that it is on, where that is known.
+    machine: Option<Machine>,
     /// When it said last that it is there, and was answered.
     renewed: Nanos,
     /// How often its leases were taken.
@@ -290,6 +296,12 @@ impl Table {
         leases.into_iter().for_each(|node| self.drop_holder(client, node));
     }
 
+    /// A client, for those who wait for it.
+    fn holder(&self, client: ClientId, were_taken: bool) -> Option<Holder> {
+        let machine = self.clients.get(&client)?.machine?;
+        Some(Holder { machine, were_taken })
+    }
+
     fn others(&self, client: ClientId, nodes: &[NodeId]) -> BTreeSet<ClientId> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         held.flat_map(Holders::all).copied().filter(|holder| *holder != client).collect()
@@ -303,9 +315,9 @@ impl Shared {
     }
 
     /// Before exclusive leases of a silent client are taken.
-    fn expel(&self, client: ClientId) {
+    fn expel(&self, client: ClientId, silent: Option<Nanos>) {
         let recaller = self.recaller.lock().clone();
-        recaller.iter().for_each(|recaller| recaller.expel(client));
+        recaller.iter().for_each(|recaller| recaller.expel(client, silent));
     }
 }
 
@@ -330,10 +342,10 @@ impl Leases {
         *self.0.recaller.lock() = Some(recaller);
     }
 
-    /// A client begins.
-    pub fn join(&self, client: ClientId) {
+    /// A client begins, on this machine.
+    pub fn join(&self, client: ClientId, machine: Option<Machine>) {
         let renewed = self.0.env.awake();
-        self.0.table.lock().clients.insert(client, Client { renewed, ..Client::default() });
+        self.0.table.lock().clients.insert(client, Client { machine, renewed, ..Client::default() });
         self.0.used.store(true, Ordering::Release);
     }
 
@@ -475,6 +487,11 @@ impl Leases {
     /// Whether there are exclusive leases.
     pub fn are_exclusive(&self) -> bool {
         self.0.exclusive.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a client has exclusive leases: it may have told its programs what it has not sent.
+    pub fn has_exclusive(&self, client: ClientId) -> bool {
+        self.0.table.lock().clients.get(&client).is_some_and(|c| c.exclusive > 0)
     }
 
     /// Clients that have exclusive leases.
@@ -642,15 +659,16 @@ pub struct Recalling {
 
 impl Recalling {
     /// Waits until no other client uses leases on these inodes: at most as long as a client that says
-    /// nothing may use them, and [`ANSWER_TIME`] longer for one that does not give them back.
-    pub fn wait(&self) {
+    /// nothing may use them, and [`ANSWER_TIME`] longer for one that does not give them back. Who was the last
+    /// to have some.
+    pub fn wait(&self) -> Option<Holder> {
         let mut table = self.shared.table.lock();
+        let mut last = None;
         loop {
             let now = self.shared.env.awake();
             let others = table.others(self.client, &self.nodes);
-            if others.is_empty() {
-                return;
-            }
+            let Some(first) = others.first() else { return last };
+            last = table.holder(*first, false).or(last);
             let mut taken = false;
             for other in others {
                 let is_over = |c: &&mut Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
@@ -662,10 +680,12 @@ impl Recalling {
                 taken = true;
                 if c.exclusive > 0 {
                     c.is_expelled = true;
+                    let silent = (!c.was_heard).then(|| now.saturating_sub(c.renewed));
                     drop(table);
-                    self.shared.expel(other);
+                    self.shared.expel(other, silent);
                     table = self.shared.table.lock();
                 }
+                last = table.holder(other, true).or(last);
                 if let Some(c) = table.clients.get_mut(&other) {
                     c.is_expelled = false;
                     c.term = c.term.wrapping_add(1);
@@ -717,7 +737,7 @@ mod tests {
             self.0.lock().push((client, number, nodes.to_vec()));
         }
 
-        fn expel(&self, client: ClientId) {
+        fn expel(&self, client: ClientId, _: Option<Nanos>) {
             self.0.lock().push((client, 0, Vec::new()));
         }
     }
@@ -726,8 +746,12 @@ mod tests {
         let env = Env::sim(1);
         let (leases, asked) = (Leases::new(&env), Arc::new(Asked::default()));
         leases.serve(asked.clone());
-        [1, 2, 3].into_iter().for_each(|client| leases.join(client));
+        [1, 2, 3].into_iter().for_each(|client| leases.join(client, Some(machine(client))));
         (env, leases, asked)
+    }
+
+    fn machine(client: ClientId) -> Machine {
+        Machine::named(&format!("node{client}"))
     }
 
     fn granted(leases: &Leases, client: ClientId, nodes: &[NodeId]) -> Vec<NodeId> {
@@ -771,7 +795,8 @@ mod tests {
         granted(&leases, 2, &[A]);
         env.advance(Duration::from_nanos(TAKEN_AFTER * 2));
         assert!(leases.conflict(1, &[A]), "nobody waits");
-        leases.recall(1, &[A]).wait();
+        let holder = leases.recall(1, &[A]).wait();
+        assert_eq!(holder, Some(Holder { machine: machine(2), were_taken: true }));
         assert!(!leases.conflict(1, &[A]));
         assert_eq!((leases.figures(), leases.count(2)), ((0, 1, 1), 0));
         assert_eq!(
@@ -796,6 +821,34 @@ mod tests {
     }
 
     #[test]
+    fn who_gives_leases_back_last_is_named_to_those_who_wait() {
+        let (env, leases, _) = leases();
+        assert_eq!(leases.recall(1, &[A]).wait(), None, "nobody has any");
+        [2, 3].into_iter().for_each(|client| _ = granted(&leases, client, &[A]));
+        env.advance(Duration::from_nanos(TAKEN_AFTER));
+        // one of the two says that it is there, and so is waited for alone
+        leases.keepalive(3, 0, false);
+        let recalling = leases.recall(1, &[A]);
+        let (giving, number) = (leases.clone(), leases.unanswered(3)[0].0);
+        let thread = Env::real().spawn("giving", move || {
+            Env::real().sleep(Duration::from_millis(50));
+            giving.recalled(3, number);
+        });
+        assert_eq!(recalling.wait(), Some(Holder { machine: machine(3), were_taken: false }));
+        thread.join().expect("given back");
+        assert_eq!(leases.count(2), 0, "the other's were taken");
+    }
+
+    #[test]
+    fn who_has_exclusive_leases_is_known() {
+        let (_, leases, _) = leases();
+        granted(&leases, 2, &[A]);
+        assert!(!leases.has_exclusive(2));
+        leases.grant_alone(2, &[A]);
+        assert!(leases.has_exclusive(2) && !leases.has_exclusive(3));
+    }
+
+    #[test]
     fn who_is_sent_away_is_waited_for_all_the_same() {
         let (env, leases, _) = leases();
         granted(&leases, 2, &[A]);
@@ -817,7 +870,7 @@ mod tests {
             statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
         };
         let (_, leases, _) = leases();
-        (4..1004).for_each(|client| leases.join(client));
+        (4..1004).for_each(|client| leases.join(client, None));
         let before = resident();
         for n in 0..1000 {
             let nodes: Vec<NodeId> = (0..1000).map(|i| NodeId(1000 * n + i)).collect();

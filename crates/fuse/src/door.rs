@@ -557,6 +557,7 @@ fn ctx(head: &abi::InHeader) -> Ctx {
         gids: Groups::default(),
         door: leeward_env::Door::Mount,
         client: 0,
+        machine: None,
         call: None,
         again: None,
         foretold: None,

@@ -409,7 +409,15 @@ impl Eyes<'_> {
             .report
             .slow
             .retain(|slow| slow.uid == uid && slow.node.is_none_or(|node| is_its_own(NodeId(node).volume())));
-        let nodes: BTreeSet<u64> = flows.report.slow.iter().filter_map(|slow| slow.node).collect();
+        flows.report.for_machine_nanos.retain(|host, _| *host == self.asker.host);
+        let host = &self.asker.host;
+        flows.losses.retain(|loss| loss.uid.map_or(loss.host == *host, |of| of == uid));
+        for loss in &mut flows.losses {
+            loss.nodes.retain(|node| is_its_own(NodeId(*node).volume()));
+        }
+        let of_losses = flows.losses.iter().flat_map(|loss| loss.nodes.iter().copied());
+        let nodes: BTreeSet<u64> =
+            flows.report.slow.iter().filter_map(|slow| slow.node).chain(of_losses).collect();
         flows.paths.retain(|node, _| nodes.contains(node));
         let volumes: BTreeSet<u32> = flows.report.flows.iter().map(|flow| flow.volume).collect();
         flows.volumes.retain(|volume, _| volumes.contains(volume));

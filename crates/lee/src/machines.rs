@@ -1,14 +1,14 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
 use crate::control::server::Service;
-use crate::control::{MachineSession, MachineUse};
+use crate::control::{Loss, MachineSession, MachineUse};
 use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
 use crate::settings::CellSettings;
 use leeward_door::listen;
 use leeward_env::{Ctx, Env};
-use leeward_fs::accounts::{Accounts, HostRecord};
+use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
@@ -128,6 +128,11 @@ impl Machines {
         self.server.host_figures()
     }
 
+    /// What machines have told their programs and is lost.
+    pub fn losses(&self) -> Vec<Loss> {
+        self.server.losses().into_iter().map(Loss::from).collect()
+    }
+
     /// Ends a session; false: there is none of that number.
     pub fn end_session(&self, number: u64) -> bool {
         self.server.end_session(number)
@@ -146,8 +151,16 @@ impl Machines {
 
 impl From<HostFigures> for MachineUse {
     fn from(of: HostFigures) -> MachineUse {
-        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos } = of;
-        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos }
+        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos, lost } = of;
+        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos, lost }
+    }
+}
+
+impl From<leeward_remote::Loss> for Loss {
+    fn from(of: leeward_remote::Loss) -> Loss {
+        let leeward_remote::Loss { host, uid, changes, first_secs, last_secs, why, nodes } = of;
+        let nodes = nodes.into_iter().map(|node| node.0).collect();
+        Loss { host, uid, changes, first_secs, last_secs, why, nodes }
     }
 }
 
@@ -190,6 +203,12 @@ impl Hosts for CellHosts {
     fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
         let accounts = self.cell.accounts();
         let (name, record) = accounts.host_of_key(key)?;
+        if !is_believed(record) {
+            tracing::warn!(
+                "the host {name} is not let in: this version cannot check the tokens of its users"
+            );
+            return None;
+        }
         Some((name.to_owned(), self.grant(record)))
     }
 
@@ -227,6 +246,12 @@ impl Hosts for CellHosts {
     }
 }
 
+/// Whether the cell believes a host who its users are. One of which it believes only users who show tokens is
+/// for another version (docs/decisions/0037): here it would be believed in everything.
+fn is_believed(record: &HostRecord) -> bool {
+    record.trust == Trust::Host
+}
+
 /// Whether a machine may have locks that a server before has given it.
 fn has_hosts(cell: &Cell) -> bool {
     cell.accounts().hosts().any(|(_, host)| host.key.is_some())
@@ -261,5 +286,27 @@ impl CellHosts {
             }
         }
         ways
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_whose_users_must_show_tokens_is_not_let_in() {
+        let record = |trust| HostRecord {
+            key: None,
+            invitation: None,
+            volumes: Vec::new(),
+            read_only: false,
+            uids: Vec::new(),
+            root_squash: false,
+            trust,
+            gateway: false,
+            created_secs: 0,
+            enrolled_secs: None,
+        };
+        assert!(is_believed(&record(Trust::Host)) && !is_believed(&record(Trust::User)));
     }
 }

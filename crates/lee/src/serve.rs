@@ -793,7 +793,9 @@ impl Service for CellService {
 
     fn flows(&self) -> Flows {
         let report = self.gate.report();
-        let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).collect();
+        let losses = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.losses());
+        let of_losses = losses.iter().flat_map(|loss| loss.nodes.iter().copied());
+        let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).chain(of_losses).collect();
         let paths = nodes.into_iter().filter_map(|n| Some((n, self.cell.path_of(NodeId(n))?))).collect();
         let volumes = match self.cell.admin(&admin::VolumeList, &mut |_| ()) {
             Ok(reply) => reply.volumes.into_iter().map(|v| (v.id, v.name)).collect(),
@@ -802,7 +804,7 @@ impl Service for CellService {
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
         let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
         let machines = machines.into_iter().map(MachineUse::from).collect();
-        Flows { report, paths, volumes, dirty_bytes: dirty, machines }
+        Flows { report, paths, volumes, dirty_bytes: dirty, machines, losses }
     }
 
     fn sessions(&self) -> Vec<MachineSession> {

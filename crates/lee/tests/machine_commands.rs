@@ -252,6 +252,51 @@ fn the_server_shows_what_machines_do() {
     assert_eq!(own["machines"].as_array().map(Vec::len), Some(1), "users of a machine see that machine");
 }
 
+/// Stops a process, and lets it go on when dropped.
+struct Stopped(i32);
+
+impl Stopped {
+    fn stop(pid: i32) -> Stopped {
+        // SAFETY: a process of this test.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
+
+#[test]
+fn why_names_the_machine_that_was_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let served = served();
+    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    fs::write(a.path("file"), "one").expect("written");
+    assert_eq!(fs::read(b.path("file")).expect("read"), b"one");
+    let stopped = Stopped::stop(b.pid().expect("a process"));
+    fs::write(a.path("file"), "other").expect("written when b has lost its leases");
+    let why = served.ask(&["why", "--json"]).json();
+    let rows = why["operations"].as_array().expect("operations");
+    let waited = |row: &Value| {
+        let waits = row["waited"].as_array().cloned().unwrap_or_default();
+        waits.into_iter().find(|wait| wait["for_what"] == "leases")
+    };
+    let (row, wait) = rows.iter().find_map(|row| Some((row, waited(row)?))).expect("it waited for leases");
+    assert_eq!((&row["door"], &row["machine"]), (&"remote".into(), &"a".into()));
+    assert_eq!((&wait["machine"], &wait["taken"]), (&"b".into(), &true.into()), "{wait}");
+    let text = served.ask(&["why"]).good();
+    assert!(text.contains("leases of b, which did not give them back"), "{}", text);
+    assert!(text.contains("remote a"), "{}", text);
+    drop(stopped);
+    until("b goes on", || fs::read(b.path("file")).is_ok_and(|content| content == b"other"));
+}
+
 #[test]
 fn long_answers_come_whole() {
     if !can_mount() {

@@ -46,14 +46,14 @@ impl Recaller for GiveBack {
         self.0.recalled(client, number);
     }
 
-    fn expel(&self, _: u64) {}
+    fn expel(&self, _: u64, _: Option<u64>) {}
 }
 
 fn serve(cell: &SimCell) {
     let leases = cell.cell.leases();
     leases.serve(Arc::new(GiveBack(leases.clone())));
     for client in [1, 2] {
-        leases.join(client);
+        leases.join(client, None);
     }
 }
 

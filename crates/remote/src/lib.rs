@@ -22,9 +22,11 @@ pub mod message;
 mod pipe;
 mod server;
 
-pub use client::{CacheOptions, Client, CommandLost, ForDoors, Options as ClientOptions, Unreachable, User};
+pub use client::{
+    CacheOptions, Client, CommandLost, ForDoors, LostFiles, Options as ClientOptions, Unreachable, User,
+};
 pub use keys::{Keys, PublicKey};
-pub use server::{Asker, Grant, HostFigures, Hosts, Server, SessionInfo};
+pub use server::{Asker, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

@@ -205,6 +205,37 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
     assert_eq!(lookup(&a, dir, b"mine").map(|attr| attr.node), Ok(theirs));
     assert_eq!(lookup(&b, dir, b"mine").map(|attr| attr.node), Ok(theirs));
     assert!(make(&a, dir, b"more").is_ok() && lookup(&b, dir, b"more").is_ok());
+
+    let losses = rig.server().losses();
+    let loss = losses.iter().find(|loss| loss.uid == Some(0)).expect("the server says what was lost");
+    assert_eq!((&*loss.host, loss.changes, &loss.nodes[..]), ("alone", 1, &[dir][..]));
+    assert!(loss.why.starts_with("it was silent for "), "{}", loss.why);
+    let waited = rig.gate.report();
+    assert!(waited.for_machine_nanos["alone"] > 3_000_000_000, "{:?}", waited.for_machine_nanos);
+    let slow = waited.slow.iter().find(|slow| slow.machine.as_deref() == Some("bb"));
+    let leases = slow.and_then(|slow| slow.waited.iter().find(|wait| wait.cause == "leases"));
+    let leases = leases.expect("the change that waited, from its machine");
+    assert_eq!((leases.machine.as_deref(), leases.were_taken), (Some("alone"), true));
+    let figures = rig.server().host_figures();
+    assert_eq!(figures.iter().map(|host| host.lost).sum::<u64>(), 1);
+}
+
+#[test]
+fn a_client_that_is_sent_away_with_exclusive_leases_may_have_lost_something() {
+    let rig = Rig::new();
+    let (a, _proxy, _) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    assert!(lookup(&b, ROOT, b"alone").is_ok());
+    for session in rig.server().sessions() {
+        rig.server().end_session(session.number);
+    }
+    let losses = rig.server().losses();
+    let all: Vec<_> = losses.iter().map(|loss| (&*loss.host, loss.uid, loss.changes)).collect();
+    assert_eq!(all, [("alone", None, 0)], "the other one has told its programs nothing");
+    assert_eq!(losses[0].why, "an operator ended the session");
+    a.close();
+    b.close();
+    assert_eq!(rig.server().losses().len(), 1, "who ends its session has sent all");
 }
 
 /// Exactly what fits is made, by whichever of two clients, and nothing that was told is lost.

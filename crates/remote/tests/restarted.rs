@@ -36,6 +36,7 @@ fn fsync_after(then: impl FnOnce(&Fake) -> Peer + Send + 'static) -> leeward_fs:
     let client: Client = rig::client(&env, at, [3; 32], None).expect("connected");
     assert_eq!(write(&client, FILE, b"data"), Ok(4));
     let synced = client.call(&user(0), Op::Fsync { node: FILE });
+    assert_eq!(client.lost_files().len(), usize::from(synced.is_err()), "lee why says why an fsync fails");
     client.close();
     drop(served.join().expect("all was as expected"));
     synced

@@ -702,7 +702,7 @@ impl Gate {
         let mut waits = arrival.waits;
         waits.add_all(&waits::take());
         let Arrival { line, at, .. } = *arrival;
-        Account::new((line.flow, line.class, arrival.ctx.door), op, outcome, at, waits)
+        Account::new((line.flow, line.class, &arrival.ctx), op, outcome, at, waits)
     }
 }
 

@@ -8,10 +8,11 @@
 
 use leeward_env::histogram::Histogram;
 use leeward_env::waits::{Cause, Waits};
-use leeward_env::{Class, Door, Flow, Nanos};
+use leeward_env::{Class, Ctx, Door, Flow, Machine, Nanos};
 use leeward_fs::{NodeId, Op, Reply, Result, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Pairs of a flow and a volume that are remembered.
 pub const ROWS_MAX: usize = 1024;
@@ -56,6 +57,7 @@ pub(crate) struct Account {
     flow: Flow,
     class: Class,
     door: Door,
+    machine: Option<Machine>,
     op: usize,
     at: Nanos,
     outcome: Outcome,
@@ -65,14 +67,15 @@ pub(crate) struct Account {
 impl Account {
     /// The entry for an operation of a flow with this job.
     pub(crate) fn new(
-        (flow, class, door): (Flow, Class, Door),
+        (flow, class, ctx): (Flow, Class, &Ctx),
         op: &Op<'_>,
         outcome: Outcome,
         at: Nanos,
         waits: Waits,
     ) -> Account {
         let outcome = Outcome { node: outcome.node.or(op.node()), ..outcome };
-        Account { flow, class, door, op: op.number(), at, outcome, waits }
+        let Ctx { door, machine, .. } = *ctx;
+        Account { flow, class, door, machine, op: op.number(), at, outcome, waits }
     }
 }
 
@@ -95,6 +98,13 @@ pub struct Usage {
     pub waited_nanos: FxHashMap<String, u64>,
     /// The part of it that was waiting behind a known user, by user, nanoseconds.
     pub behind_nanos: FxHashMap<u32, u64>,
+    /// The part of it that was waiting for a machine to give leases back, by machine, nanoseconds.
+    #[serde(default)]
+    pub for_machine_nanos: FxHashMap<String, u64>,
+    /// Time from the arrival of operations to their answers by the machine that they came from, where it is
+    /// another one, nanoseconds.
+    #[serde(default)]
+    pub from_machine_nanos: FxHashMap<String, u64>,
 }
 
 #[derive(Default)]
@@ -107,12 +117,29 @@ struct Row {
     total: Nanos,
     waits: Waits,
     behind: Vec<(Flow, Nanos)>,
+    for_machines: Vec<(Machine, Nanos)>,
+    from_machines: Vec<(Machine, Nanos)>,
     used_at: Nanos,
     latency: Histogram,
 }
 
-/// Flows that a row keeps as waited behind; beyond that the one that matters least is replaced.
-const BEHIND_MAX: usize = 8;
+/// Flows that a row keeps as waited behind, and machines; beyond that the one that matters least is replaced.
+const KEPT_MAX: usize = 8;
+
+/// Adds to the sum of `of`.
+fn add_to<T: PartialEq>(sums: &mut Vec<(T, Nanos)>, of: T, nanos: Nanos) {
+    if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| *known == of) {
+        *sum += nanos;
+    } else if sums.len() < KEPT_MAX {
+        sums.push((of, nanos));
+    } else if let Some(least) = sums.iter_mut().min_by_key(|(_, sum)| *sum) {
+        *least = (of, least.1 + nanos);
+    }
+}
+
+fn by_name(sums: &[(Machine, Nanos)]) -> FxHashMap<String, u64> {
+    sums.iter().map(|(machine, nanos)| (machine.name().to_owned(), *nanos)).collect()
+}
 
 impl Row {
     fn enter(&mut self, account: &Account, service: Nanos, now: Nanos) {
@@ -125,6 +152,9 @@ impl Row {
         self.total += total;
         self.used_at = now;
         self.latency.add(total);
+        if let Some(machine) = account.machine {
+            add_to(&mut self.from_machines, machine, total);
+        }
         self.waited(&account.waits);
     }
 
@@ -134,17 +164,10 @@ impl Row {
         }
         self.waits.add_all(waits);
         for (_, behind, nanos) in waits.longest_first() {
-            behind.into_iter().for_each(|flow| self.waited_behind(flow, nanos));
+            behind.into_iter().for_each(|flow| add_to(&mut self.behind, flow, nanos));
         }
-    }
-
-    fn waited_behind(&mut self, flow: Flow, nanos: Nanos) {
-        if let Some((_, sum)) = self.behind.iter_mut().find(|(f, _)| *f == flow) {
-            *sum += nanos;
-        } else if self.behind.len() < BEHIND_MAX {
-            self.behind.push((flow, nanos));
-        } else if let Some(least) = self.behind.iter_mut().min_by_key(|(_, sum)| *sum) {
-            *least = (flow, least.1 + nanos);
+        if let Some(holder) = waits.holder() {
+            add_to(&mut self.for_machines, holder.machine, waits.of(Cause::Leases));
         }
     }
 
@@ -161,6 +184,8 @@ impl Row {
             total_nanos: self.total,
             waited_nanos: by_cause.filter(|(_, nanos)| *nanos > 0).collect(),
             behind_nanos,
+            for_machine_nanos: by_name(&self.for_machines),
+            from_machine_nanos: by_name(&self.from_machines),
         }
     }
 }
@@ -188,11 +213,14 @@ pub(crate) struct Ledger {
     /// Sums of dropped rows, by volume and door.
     forgotten: FxHashMap<(u32, Door), VolumeReport>,
     waits: FxHashMap<u32, UserWaits>,
+    /// How long operations waited for machines to give leases back.
+    for_machines: FxHashMap<Machine, Nanos>,
 }
 
 struct Slow {
     op: usize,
     door: Door,
+    machine: Option<Machine>,
     node: Option<NodeId>,
     at: Nanos,
     took: Nanos,
@@ -247,6 +275,9 @@ impl Ledger {
                 self.waits_of(behind.uid).behind_nanos += nanos;
             }
         }
+        if let Some(holder) = account.waits.holder() {
+            *self.for_machines.entry(holder.machine).or_default() += account.waits.of(Cause::Leases);
+        }
     }
 
     fn waits_of(&mut self, uid: u32) -> &mut UserWaits {
@@ -271,8 +302,8 @@ impl Ledger {
 
     /// Keeps the slowest of the last minutes.
     fn remember(&mut self, account: &Account, took: Nanos, now: Nanos) {
-        let Account { op, door, at, waits, .. } = *account;
-        let slow = Slow { op, door, node: account.outcome.node, at, took, waits };
+        let Account { op, door, machine, at, waits, .. } = *account;
+        let slow = Slow { op, door, machine, node: account.outcome.node, at, took, waits };
         let kept = self.slow.entry(account.flow).or_default();
         if kept.len() < SLOW_PER_FLOW_MAX {
             return kept.push(slow);
@@ -303,7 +334,12 @@ impl Ledger {
             waiting_for_turn: waiting.turn as u64,
             waiting_for_ceiling: waiting.ceiling as u64,
             waiting_for_thread: waiting.thread as u64,
+            for_machine_nanos: self.for_machines(),
         }
+    }
+
+    fn for_machines(&self) -> BTreeMap<String, u64> {
+        self.for_machines.iter().map(|(machine, nanos)| (machine.name().to_owned(), *nanos)).collect()
     }
 
     /// Sums over flows.
@@ -323,6 +359,7 @@ impl Ledger {
             latency,
             volumes,
             waits,
+            for_machine_nanos: self.for_machines(),
             waiting_for_turn: waiting.turn as u64,
             waiting_for_ceiling: waiting.ceiling as u64,
             waiting_for_thread: waiting.thread as u64,
@@ -341,16 +378,20 @@ fn flow_report((flow, volume, door): &RowKey, row: &Row, job: impl Fn(u32) -> Op
 }
 
 fn slow_report(flow: Flow, s: &Slow, job: impl Fn(u32) -> Option<String>, now: Nanos) -> SlowReport {
+    let holder_of = |cause: Cause| s.waits.holder().filter(|_| cause == Cause::Leases);
     let waited = |(cause, behind, nanos): (Cause, Option<Flow>, Nanos)| Waited {
         cause: cause.name().to_owned(),
         behind_uid: behind.map(|f| f.uid),
         behind_work: behind.and_then(Flow::work).map(|work| work.name().to_owned()),
+        machine: holder_of(cause).map(|holder| holder.machine.name().to_owned()),
+        were_taken: holder_of(cause).is_some_and(|holder| holder.were_taken),
         nanos,
     };
     SlowReport {
         uid: flow.uid,
         job: job_name(flow, job),
         door: s.door.name().to_owned(),
+        machine: s.machine.map(|machine| machine.name().to_owned()),
         operation: Op::NAMES[s.op].to_owned(),
         node: s.node.map(|n| n.0),
         ago_nanos: now.saturating_sub(s.at),
@@ -384,6 +425,9 @@ pub struct Report {
     pub waiting_for_ceiling: u64,
     /// Requests that wait for a thread that may wait.
     pub waiting_for_thread: u64,
+    /// How long operations of all flows waited for a machine to give leases back, by machine, nanoseconds.
+    #[serde(default)]
+    pub for_machine_nanos: BTreeMap<String, u64>,
 }
 
 /// What a gate has seen since it was made, for metrics: counts never decrease, except of what waits
@@ -396,6 +440,8 @@ pub struct Totals {
     pub volumes: Vec<VolumeReport>,
     /// What users waited, by number.
     pub waits: Vec<UserWaits>,
+    /// How long operations waited for a machine to give leases back, by machine, nanoseconds.
+    pub for_machine_nanos: BTreeMap<String, u64>,
     /// Requests that wait for their turn now.
     pub waiting_for_turn: u64,
     /// Requests that wait for their user's ceiling.
@@ -465,6 +511,9 @@ pub struct SlowReport {
     pub job: Option<String>,
     /// Name of the door.
     pub door: String,
+    /// The machine that it came from, where it is another one.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// Name of the operation.
     pub operation: String,
     /// The inode, or the directory of the name, that it was about.
@@ -486,6 +535,12 @@ pub struct Waited {
     pub behind_uid: Option<u32>,
     /// The system's work on that user's behalf, if it was any.
     pub behind_work: Option<String>,
+    /// The machine that gave back last what was waited for, where that is known.
+    #[serde(default)]
+    pub machine: Option<String>,
+    /// That machine was silent or did not give it back: it was taken.
+    #[serde(default)]
+    pub were_taken: bool,
     /// Time waited, nanoseconds.
     pub nanos: u64,
 }
@@ -506,11 +561,19 @@ pub struct OpReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leeward_env::waits::Holder;
 
     fn account(uid: u32, volume: u32, at: Nanos) -> Account {
         let op = Op::GetAttr { node: NodeId::new(volume, 5) };
-        let who = (Flow { uid, job: 0 }, Class::Interactive, Door::Mount);
+        let who = (Flow { uid, job: 0 }, Class::Interactive, &Ctx::user(uid, 0));
         Account::new(who, &op, Outcome::default(), at, Waits::NONE)
+    }
+
+    /// An operation from a machine that waited for another one's leases.
+    fn account_of_machine((from, to): (&str, &str), at: Nanos, waited: Nanos) -> Account {
+        let mut waits = Waits::NONE;
+        waits.add_leases(Some(Holder { machine: Machine::named(to), were_taken: true }), waited);
+        Account { machine: Some(Machine::named(from)), waits, ..account(1, 0, at) }
     }
 
     fn told(ledger: &Ledger, now: Nanos) -> Report {
@@ -549,6 +612,37 @@ mod tests {
         assert!(told(&ledger, later).slow.is_empty());
         ledger.enter(account(1, 0, later), 1, later + 2 * ms);
         assert_eq!(took(told(&ledger, later + 2 * ms)), [2]);
+    }
+
+    #[test]
+    fn machines_are_named_that_operations_come_from_and_wait_for() {
+        let ms = 1_000_000;
+        let mut ledger = Ledger::default();
+        ledger.enter(account_of_machine(("a", "b"), 0, 7 * ms), 1, 10 * ms);
+        ledger.enter(account_of_machine(("c", "b"), 0, ms), 1, 30 * ms);
+        ledger.enter(account_of_machine(("a", "d"), 0, 2 * ms), 1, 5 * ms);
+        let report = told(&ledger, 40 * ms);
+        let usage = &report.flows[0].usage;
+        assert_eq!((usage.from_machine_nanos["a"], usage.from_machine_nanos["c"]), (15 * ms, 30 * ms));
+        assert_eq!((usage.for_machine_nanos["b"], usage.for_machine_nanos["d"]), (8 * ms, 2 * ms));
+        assert_eq!(report.for_machine_nanos, BTreeMap::from([("b".into(), 8 * ms), ("d".into(), 2 * ms)]));
+        let slowest = report.slow.iter().max_by_key(|slow| slow.took_nanos).expect("some");
+        assert_eq!(
+            (slowest.machine.as_deref(), slowest.waited[0].machine.as_deref()),
+            (Some("c"), Some("b"))
+        );
+        assert!(slowest.waited[0].were_taken);
+    }
+
+    #[test]
+    fn of_many_machines_those_that_matter_most_are_kept() {
+        let mut sums = Vec::new();
+        for n in 0..100u64 {
+            add_to(&mut sums, n, 1);
+            add_to(&mut sums, 1000, 5);
+        }
+        assert_eq!(sums.len(), KEPT_MAX);
+        assert_eq!(sums.iter().max_by_key(|(_, sum)| *sum), Some(&(1000, 500)));
     }
 
     #[test]

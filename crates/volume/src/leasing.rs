@@ -10,12 +10,10 @@ use crate::tx::Tx;
 use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_env::limits::BEHIND_BYTES_MAX;
-use leeward_env::waits::{self, Cause};
-use leeward_fs::leases::Recalling;
+use leeward_env::waits;
+use leeward_fs::leases::{NOT_ALONE, Recalling};
 use leeward_fs::{Error, NodeId, Result, Time};
 
-/// Why a change is refused that its client has told its program.
-const NOT_ALONE: &str = "the server has taken the lease under which it was made";
 /// Clients may change things by themselves while a pool has room for so many times what they can have told
 /// and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;
@@ -78,8 +76,8 @@ impl Shard {
     pub(crate) fn recall(&self, ctx: &Ctx, nodes: &[NodeId]) -> Result<Recalling> {
         let recalling = self.leases.recall(ctx.client, nodes);
         Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| recalling.wait());
-        waits::note(Cause::Leases, None, waited);
+        let (holder, waited) = self.timed(|| recalling.wait());
+        waits::note_leases(holder, waited);
         Ok(recalling)
     }
 
@@ -119,13 +117,13 @@ impl Shard {
         }
         let mut recalling = self.leases.recall_exclusive(volume);
         Self::may_wait(ctx)?;
-        let ((), waited) = self.timed(|| {
+        let (holder, waited) = self.timed(|| {
             // once more: what was made under way is its client's alone, too
-            recalling.wait();
+            let first = recalling.wait();
             recalling = self.leases.recall_exclusive(volume);
-            recalling.wait();
+            recalling.wait().or(first)
         });
-        waits::note(Cause::Leases, None, waited);
+        waits::note_leases(holder, waited);
         Ok(Some(recalling))
     }
 

@@ -23,7 +23,7 @@ impl Recaller for GiveBack {
         self.0.recalled(client, number);
     }
 
-    fn expel(&self, _: u64) {}
+    fn expel(&self, _: u64, _: Option<u64>) {}
 }
 
 fn client(number: u64) -> Ctx {
@@ -51,7 +51,7 @@ impl Rig {
     fn serve(&self) {
         let leases = self.cell.leases();
         leases.serve(Arc::new(GiveBack(leases.clone())));
-        [1, 2].into_iter().for_each(|number| leases.join(number));
+        [1, 2].into_iter().for_each(|number| leases.join(number, None));
     }
 
     fn power_cut(&mut self) {

@@ -229,8 +229,13 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
 
 /// What users did and waited for, from the process that serves the cell.
 fn flows(cell: &CellDir) -> Result<Flows, Fail> {
+    reach(cell)?.flows()
+}
+
+/// The process that serves a cell, or has mounted it.
+fn reach(cell: &CellDir) -> Result<Client, Fail> {
     match Client::connect(cell) {
-        Ok(client) => client.flows(),
+        Ok(client) => Ok(client),
         Err(Unreached::Failed(fail)) => Err(fail),
         Err(Unreached::Silent) if cell.remote().is_some() => Err(sessions::unserved_mount(cell)),
         Err(Unreached::Silent) => {

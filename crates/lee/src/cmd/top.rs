@@ -7,7 +7,9 @@ use crate::fail::Fail;
 use crate::output::{self, Format, Side, Table};
 use crate::{size, system};
 use clap::ValueEnum;
+use leeward_env::waits::Cause;
 use leeward_vfs::ledger::{FlowReport, Usage};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -15,7 +17,9 @@ use std::time::Duration;
 
 /// Show what users do now, what they wait for, and behind whom
 ///
-/// Ends with Ctrl-C. With --json one object a line.
+/// DOOR names the machine that most operations of a row came from, and how many others there are. Who waits
+/// FOR leases waits BEHIND a machine that keeps copies of what is to be changed; the second table says how
+/// long operations, of whomever, waited for each machine. Ends with Ctrl-C. With --json one object a line.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Show the last interval once and end
@@ -78,6 +82,8 @@ struct MachineRow {
     written_bytes_per_second: f64,
     /// Mean time from arrival at the server to the answer.
     milliseconds_per_operation: f64,
+    /// How long operations, of whomever, waited in the interval for it to give leases back.
+    waited_for_milliseconds: f64,
 }
 
 /// A flow in a volume.
@@ -86,8 +92,10 @@ struct Row {
     user: String,
     uid: u32,
     job: Option<String>,
-    /// By which door: `mount`, `s3`, `http`.
+    /// By which door: `mount`, `s3`, `http`, `remote`.
     door: String,
+    /// The machines that it came from, where they are others, the busiest first.
+    from_machines: Vec<FromMachine>,
     volume: String,
     operations_per_second: f64,
     read_bytes_per_second: f64,
@@ -102,8 +110,18 @@ struct Row {
     waited_for: Option<String>,
     /// Most of it behind this user.
     waited_behind: Option<String>,
+    /// Most of what was waited for leases for this machine to give them back.
+    waited_for_machine: Option<String>,
     /// Of the flow, in all volumes.
     dirty_bytes: u64,
+}
+
+/// A part of a flow.
+#[derive(Debug, PartialEq, Serialize)]
+struct FromMachine {
+    host: String,
+    /// Of the time of all operations of the flow.
+    share: f64,
 }
 
 /// Runs it.
@@ -158,13 +176,15 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
 /// Machines that are connected, or did something.
 fn machines(before: &Flows, now: &Flows, seconds: f64) -> Vec<MachineRow> {
     let none = MachineUse::default();
+    let (before_waits, now_waits) = (&before.report.for_machine_nanos, &now.report.for_machine_nanos);
     let earlier: BTreeMap<&str, &MachineUse> =
         before.machines.iter().map(|machine| (&*machine.host, machine)).collect();
     let row = |now: &MachineUse| {
         let before = earlier.get(&*now.host).copied().unwrap_or(&none);
         let requests = now.requests.saturating_sub(before.requests);
         let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-9);
-        let is_shown = now.sessions > 0 || requests > 0;
+        let waited_for = waited_for(now_waits, &now.host) - waited_for(before_waits, &now.host);
+        let is_shown = now.sessions > 0 || requests > 0 || waited_for > 0.0;
         is_shown.then(|| MachineRow {
             host: now.host.clone(),
             sessions: now.sessions,
@@ -174,11 +194,17 @@ fn machines(before: &Flows, now: &Flows, seconds: f64) -> Vec<MachineRow> {
             milliseconds_per_operation: now.nanos.saturating_sub(before.nanos) as f64
                 / 1e6
                 / requests.max(1) as f64,
+            waited_for_milliseconds: waited_for.max(0.0),
         })
     };
     let mut rows: Vec<MachineRow> = now.machines.iter().filter_map(row).collect();
     rows.sort_by(|a, b| b.operations_per_second.total_cmp(&a.operations_per_second));
     rows
+}
+
+/// How long was waited for a machine, milliseconds.
+fn waited_for(all: &BTreeMap<String, u64>, host: &str) -> f64 {
+    all.get(host).map_or(0.0, |nanos| *nanos as f64 / 1e6)
 }
 
 fn key(flow: &FlowReport) -> (u32, Option<&str>, &str, u32) {
@@ -202,8 +228,11 @@ fn since(now: &Usage, before: &Usage) -> Usage {
     if now.operations < before.operations {
         return now.clone();
     }
-    let waited = |(cause, nanos): (&String, &u64)| {
-        (cause.clone(), nanos - before.waited_nanos.get(cause).copied().unwrap_or(0).min(*nanos))
+    let by_name = |now: &FxHashMap<String, u64>, before: &FxHashMap<String, u64>| {
+        let since = |(name, nanos): (&String, &u64)| {
+            (name.clone(), nanos - before.get(name).copied().unwrap_or(0).min(*nanos))
+        };
+        now.iter().map(since).collect::<FxHashMap<String, u64>>()
     };
     let behind = |(uid, nanos): (&u32, &u64)| {
         (*uid, nanos - before.behind_nanos.get(uid).copied().unwrap_or(0).min(*nanos))
@@ -215,15 +244,17 @@ fn since(now: &Usage, before: &Usage) -> Usage {
         written_bytes: now.written_bytes - before.written_bytes,
         service_nanos: now.service_nanos - before.service_nanos,
         total_nanos: now.total_nanos - before.total_nanos,
-        waited_nanos: now.waited_nanos.iter().map(waited).collect(),
+        waited_nanos: by_name(&now.waited_nanos, &before.waited_nanos),
         behind_nanos: now.behind_nanos.iter().map(behind).collect(),
+        for_machine_nanos: by_name(&now.for_machine_nanos, &before.for_machine_nanos),
+        from_machine_nanos: by_name(&now.from_machine_nanos, &before.from_machine_nanos),
     }
 }
 
 fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64) -> Row {
     let per_second = |count: u64| count as f64 / seconds.max(1e-9);
     let per_operation = |nanos: u64| nanos as f64 / 1e6 / usage.operations as f64;
-    let longest = usage.waited_nanos.iter().filter(|(_, n)| **n > 0).max_by_key(|(cause, n)| (**n, *cause));
+    let longest = longest(&usage.waited_nanos);
     let most = usage.behind_nanos.iter().filter(|(_, n)| **n > 0).max_by_key(|(uid, n)| (**n, **uid));
     let volume = now.volumes.get(&flow.volume).cloned();
     Row {
@@ -231,6 +262,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
         uid: flow.uid,
         job: flow.job.clone(),
         door: flow.door.clone(),
+        from_machines: from_machines(usage),
         volume: volume.unwrap_or_else(|| "(snapshots)".into()),
         operations_per_second: per_second(usage.operations),
         read_bytes_per_second: per_second(usage.read_bytes),
@@ -238,10 +270,46 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
         share: usage.service_nanos as f64 / service.max(1) as f64,
         milliseconds_per_operation: per_operation(usage.total_nanos),
         waited_milliseconds_per_operation: per_operation(usage.waited_nanos.values().sum()),
-        waited_for: longest.map(|(cause, _)| cause.clone()),
+        waited_for: longest.cloned(),
         waited_behind: most.map(|(uid, _)| system::user_name(*uid)),
+        waited_for_machine: self::longest(&usage.for_machine_nanos).cloned(),
         dirty_bytes: now.dirty_bytes.iter().filter(|(uid, _)| *uid == flow.uid).map(|(_, bytes)| bytes).sum(),
     }
+}
+
+/// The name with most of the time.
+fn longest(times: &FxHashMap<String, u64>) -> Option<&String> {
+    let longest = times.iter().filter(|(_, n)| **n > 0).max_by_key(|(name, n)| (**n, *name));
+    longest.map(|(name, _)| name)
+}
+
+/// The machines that operations came from.
+fn from_machines(usage: &Usage) -> Vec<FromMachine> {
+    let share = |nanos: u64| nanos as f64 / usage.total_nanos.max(1) as f64;
+    let times = usage.from_machine_nanos.iter().filter(|(_, nanos)| **nanos > 0);
+    let mut all: Vec<FromMachine> = times
+        .map(|(host, nanos)| FromMachine { host: host.clone(), share: share(*nanos).min(1.0) })
+        .collect();
+    all.sort_by(|a, b| b.share.total_cmp(&a.share).then_with(|| a.host.cmp(&b.host)));
+    all
+}
+
+/// The door of a row, with the machine that most came from, and how many others there are.
+fn door(row: &Row) -> String {
+    match &row.from_machines[..] {
+        [] => row.door.clone(),
+        [one] => format!("{} {}", row.door, output::printable(&one.host)),
+        [first, others @ ..] => {
+            format!("{} {} +{}", row.door, output::printable(&first.host), others.len())
+        }
+    }
+}
+
+/// Whom a flow waited for most: a machine, where that was for leases.
+fn behind(row: &Row) -> String {
+    let is_for_leases = row.waited_for.as_deref() == Some(Cause::Leases.name());
+    let machine = row.waited_for_machine.as_ref().filter(|_| is_for_leases);
+    machine.or(row.waited_behind.as_ref()).map_or_else(|| "-".into(), |name| output::printable(name))
 }
 
 fn text(shown: &Shown) -> String {
@@ -265,7 +333,7 @@ fn text(shown: &Shown) -> String {
         [
             r.user.clone(),
             r.job.clone().unwrap_or_else(|| "-".into()),
-            r.door.clone(),
+            door(r),
             r.volume.clone(),
             format!("{:.0}", r.operations_per_second),
             size::bytes(r.read_bytes_per_second as u64),
@@ -274,7 +342,7 @@ fn text(shown: &Shown) -> String {
             format!("{:.2}", r.milliseconds_per_operation),
             format!("{:.0} %", waited.min(1.0) * 100.0),
             r.waited_for.clone().unwrap_or_else(|| "-".into()),
-            r.waited_behind.clone().unwrap_or_else(|| "-".into()),
+            behind(r),
             size::bytes(r.dirty_bytes),
         ]
     });
@@ -301,15 +369,17 @@ fn machine_table(machines: &[MachineRow]) -> String {
         ("READ/S", Side::Right),
         ("WRITE/S", Side::Right),
         ("MS/OP", Side::Right),
+        ("WAITED FOR", Side::Right),
     ];
     let table = Table::new(&columns).rows(machines, |m| {
         [
-            m.host.clone(),
+            output::printable(&m.host),
             size::count(m.sessions),
             format!("{:.0}", m.operations_per_second),
             size::bytes(m.read_bytes_per_second as u64),
             size::bytes(m.written_bytes_per_second as u64),
             format!("{:.2}", m.milliseconds_per_operation),
+            format!("{:.0} ms", m.waited_for_milliseconds),
         ]
     });
     format!("\n{table}")
@@ -376,6 +446,28 @@ mod tests {
         assert!((shown[0].milliseconds_per_operation - 2.0).abs() < 1e-9);
         assert!((shown[0].read_bytes_per_second - 100.0).abs() < 1e-9);
         assert!(machine_table(&shown).contains("MACHINE") && machine_table(&[]).is_empty());
+    }
+
+    #[test]
+    fn machines_are_named_that_a_flow_comes_from_and_waits_for() {
+        let at = |secs, a, b, waited| {
+            let mut flows = flows(secs, &[(1, secs * 100)]);
+            let usage = &mut flows.report.flows[0].usage;
+            usage.total_nanos = a + b;
+            usage.from_machine_nanos = [("a".to_owned(), a), ("b".to_owned(), b)].into_iter().collect();
+            usage.waited_nanos = [("leases".to_owned(), waited)].into_iter().collect();
+            usage.for_machine_nanos = [("node17".to_owned(), waited)].into_iter().collect();
+            flows.report.for_machine_nanos = [("node17".to_owned(), waited)].into_iter().collect();
+            flows.machines = vec![MachineUse { host: "node17".into(), ..MachineUse::default() }];
+            flows
+        };
+        let shown = rates(&at(1, 900, 0, 0), &at(2, 1000, 300, 2_100_000_000), Order::Share);
+        let row = &shown.flows[0];
+        let from: Vec<_> = row.from_machines.iter().map(|from| (&*from.host, from.share)).collect();
+        assert_eq!(from, [("b", 0.75), ("a", 0.25)]);
+        assert_eq!((&*door(row), &*behind(row)), ("mount b +1", "node17"));
+        assert_eq!(shown.machines[0].waited_for_milliseconds, 2100.0, "though it is not connected");
+        assert!(text(&shown).contains("2100 ms"));
     }
 
     #[test]

@@ -80,6 +80,9 @@ pub struct MountState {
     pub pid: u32,
     /// Since when the server has not answered, seconds, and why; `None`: it does.
     pub away: Option<(u64, String)>,
+    /// What this machine may have lost, and the server does not know of, the latest first.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
 }
 
 /// A line that the serving process sends back. `T` is the [`Answer`] to the call.
@@ -120,6 +123,28 @@ pub struct Flows {
     /// What other machines have asked for.
     #[serde(default)]
     pub machines: Vec<MachineUse>,
+    /// What other machines have told their programs and is lost, the latest first.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
+}
+
+/// Changes that a machine has told its programs and that are lost, for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Name of the host.
+    pub host: String,
+    /// The user; `None`: it is not known whose they were.
+    pub uid: Option<u32>,
+    /// How many; 0: it is not known whether there were any.
+    pub changes: u64,
+    /// When the first was lost, seconds since 1970.
+    pub first_secs: i64,
+    /// When the last was.
+    pub last_secs: i64,
+    /// Why, as the end of a sentence.
+    pub why: String,
+    /// Some of the inodes that they were about.
+    pub nodes: Vec<u64>,
 }
 
 /// What a machine has asked for since the process began to serve.
@@ -137,6 +162,9 @@ pub struct MachineUse {
     pub written_bytes: u64,
     /// Time from the arrival of requests to their answers, nanoseconds.
     pub nanos: u64,
+    /// Changes that its programs were told of and that are lost.
+    #[serde(default)]
+    pub lost: u64,
 }
 
 /// A machine that has mounted the cell.

@@ -5,11 +5,11 @@
 //! Every user who can reach the mount may connect.
 
 use super::server::{Handler, failure, not_understood, peer, prepare, too_many};
-use super::{Answer, CALL_BYTES_MAX, Call, Line, MountState, read_line, write_line};
+use super::{Answer, CALL_BYTES_MAX, Call, Line, Loss, MountState, read_line, write_line};
 use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_fs::Op;
-use leeward_remote::{Client, CommandLost, User};
+use leeward_remote::{Client, CommandLost, LostFiles, User};
 use leeward_vfs::Backend;
 use leeward_volume::admin::{AnyRequest, Done, Failure};
 use serde::Serialize;
@@ -90,7 +90,8 @@ impl Relay {
             (seconds, why)
         });
         let (server, host) = (self.server.clone(), self.client.host());
-        MountState { server, host, pid: std::process::id(), away }
+        let losses = self.client.lost_files().into_iter().rev().map(|lost| loss(&host, &lost)).collect();
+        MountState { server, host, pid: std::process::id(), away, losses }
     }
 
     /// Has the server answer; what it says goes to the client as it is.
@@ -126,6 +127,24 @@ impl Relay {
             }
             CommandLost::Silent(why) => failure(libc::EIO, &format!("no answer from {server}: {why}")),
         }
+    }
+}
+
+/// Whose the changes were is not known here: their files say so, to whoever makes them durable.
+fn loss(host: &str, lost: &LostFiles) -> Loss {
+    let files = match lost.files {
+        Some(1) => "a file that had changes which were not durable says EIO at its next fsync".into(),
+        Some(files) => {
+            format!("{files} files that had changes which were not durable say EIO at their next fsync")
+        }
+        None => "files that had changes which were not durable say EIO at the next fsync".into(),
+    };
+    Loss {
+        host: host.to_owned(),
+        first_secs: lost.at_secs,
+        last_secs: lost.at_secs,
+        why: format!("the server did not know its session any more when it came back; {files}"),
+        ..Loss::default()
     }
 }
 

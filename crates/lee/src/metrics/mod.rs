@@ -41,8 +41,9 @@ const SNAPSHOTS: &str = "snapshots";
 const OF_VOLUME: usize = BUCKETS + 4;
 /// Counts of a user: nanoseconds waited by cause, then those that others waited behind the user.
 const OF_USER: usize = Cause::ALL.len() + 1;
-/// Counts of a host: requests, bytes read, bytes written, nanoseconds.
-const OF_HOST: usize = 4;
+/// Counts of a host: requests, bytes read, bytes written, nanoseconds, nanoseconds that others waited for it,
+/// changes lost.
+const OF_HOST: usize = 6;
 
 /// The source of metrics.
 pub struct Source {
@@ -103,6 +104,8 @@ struct OfHost {
     read_bytes: u64,
     written_bytes: u64,
     nanos: u64,
+    waited_for_nanos: u64,
+    lost: u64,
 }
 
 /// Counts of operations in a volume.
@@ -139,8 +142,9 @@ impl Source {
         let begun = self.env.now();
         // one scrape at a time: the busiest keys depend on the scrape before
         let mut busy = self.busy.lock();
-        let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_ceiling, waiting_for_thread } =
-            self.gate.totals();
+        let totals = self.gate.totals();
+        let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_ceiling, .. } = totals;
+        let (waiting_for_thread, waited_for) = (totals.waiting_for_thread, totals.for_machine_nanos);
         let names = self.cell.volume_names();
         let name = |id: &u32| volume_label(&names, *id);
         let doors: BTreeSet<Door> = volumes.iter().map(|v| v.door).chain([Door::Mount]).collect();
@@ -160,7 +164,10 @@ impl Source {
             waiting_for_thread,
             volumes: shown,
             users,
-            hosts: self.machines.as_ref().map_or_else(Vec::new, |machines| hosts(machines, &mut busy.hosts)),
+            hosts: self
+                .machines
+                .as_ref()
+                .map_or_else(Vec::new, |machines| hosts(&machines.figures(), &waited_for, &mut busy.hosts)),
             leases: self.cell.leases().figures(),
             doors: self.doors.clone(),
             process: Usage::now(),
@@ -171,22 +178,28 @@ impl Source {
 }
 
 /// The busiest machines, and the others together.
-fn hosts(machines: &Machines, busiest: &mut Busiest<u32, OF_HOST>) -> Vec<OfHost> {
-    let all = machines.figures();
-    let counts = all.iter().map(|f| (f.number, [f.requests, f.read_bytes, f.written_bytes, f.nanos]));
+fn hosts(
+    all: &[HostFigures],
+    waited_for: &BTreeMap<String, u64>,
+    busiest: &mut Busiest<u32, OF_HOST>,
+) -> Vec<OfHost> {
+    let counts = all.iter().map(|f| {
+        let waited_for = waited_for.get(&f.host).copied().unwrap_or(0);
+        (f.number, [f.requests, f.read_bytes, f.written_bytes, f.nanos, waited_for, f.lost])
+    });
     let named: BTreeMap<u32, &HostFigures> = all.iter().map(|f| (f.number, f)).collect();
     let label = |number: &u32| named.get(number).map(|f| host_label(&f.host));
     let shown = busiest.update(counts, label);
     let names: BTreeSet<String> = shown.iter().map(|(name, _)| name.clone()).collect();
     let mut sessions: BTreeMap<String, u64> = BTreeMap::new();
-    for f in &all {
+    for f in all {
         let name = Some(host_label(&f.host)).filter(|name| names.contains(name));
         *sessions.entry(name.unwrap_or_else(|| OTHER.into())).or_default() += f.sessions;
     }
     let of = |(name, counts): (String, [u64; OF_HOST])| {
-        let [requests, read_bytes, written_bytes, nanos] = counts;
+        let [requests, read_bytes, written_bytes, nanos, waited_for_nanos, lost] = counts;
         let sessions = sessions.get(&name).copied().unwrap_or(0);
-        OfHost { name, sessions, requests, read_bytes, written_bytes, nanos }
+        OfHost { name, sessions, requests, read_bytes, written_bytes, nanos, waited_for_nanos, lost }
     };
     shown.into_iter().map(of).collect()
 }

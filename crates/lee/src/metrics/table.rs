@@ -144,6 +144,18 @@ pub const METRICS: &[Metric] = &[
         |s, out| s.hosts.iter().for_each(|h| out.nanos(&[&h.name], h.nanos)),
     )
     .by(&["host"]),
+    counter(
+        "leeward_host_waited_for_seconds_total",
+        "Time that operations, of whomever, waited for a machine to give leases back.",
+        |s, out| s.hosts.iter().for_each(|h| out.nanos(&[&h.name], h.waited_for_nanos)),
+    )
+    .by(&["host"]),
+    counter(
+        "leeward_host_lost_changes_total",
+        "Changes that programs of a machine were told of and that are lost, mostly as it was silent. `lee why` says whose.",
+        |s, out| s.hosts.iter().for_each(|h| out.count(&[&h.name], h.lost)),
+    )
+    .by(&["host"]),
     // doors
     gauge("leeward_door_connections", "Open connections to a door, by address family.", |s, out| {
         for_families(s, |d, f, labels| out.count(labels, d.open(f)));

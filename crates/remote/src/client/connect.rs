@@ -2,7 +2,7 @@
 
 use super::drops::TheAnswer;
 use super::slots::Outstanding;
-use super::{Away, Client, Phase, Shared, Unreachable, locks};
+use super::{Away, Client, LOST_FILES_MAX, LostFiles, Phase, Shared, Unreachable, locks};
 use crate::message::{
     Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Slot, Standing, ToClient, ToServer, VERSION, frame,
     message,
@@ -453,13 +453,27 @@ impl Shared {
             (true, _) => files.closed(),
             (false, true) => (),
             (false, false) => {
+                let before = files.lost();
                 files.crashed();
                 files.lose(told);
+                self.note_lost(before, files.lost());
             }
         }
         drop(files);
         let why = "the server knows the session no more, and whether this was done is not known";
         lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));
+    }
+
+    /// The server knows nothing of what is lost with a session of a process before.
+    fn note_lost(&self, before: Option<usize>, now: Option<usize>) {
+        if before == now {
+            return;
+        }
+        let at_secs = (self.env.wall() / 1_000_000_000) as i64;
+        let mut lost = self.lost_files.lock();
+        lost.push(LostFiles { at_secs, files: now.map(|now| now.saturating_sub(before.unwrap_or(0))) });
+        let too_many = lost.len().saturating_sub(LOST_FILES_MAX);
+        lost.drain(..too_many);
     }
 
     /// From now on requests are sent. False: the mount has ended.

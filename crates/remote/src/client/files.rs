@@ -91,6 +91,11 @@ impl ChangedFiles {
         }
     }
 
+    /// Files whose next fsync says that changes are lost; `None`: more than are remembered.
+    pub(super) fn lost(&self) -> Option<usize> {
+        (!self.any_lost).then_some(self.lost.len())
+    }
+
     /// The server has crashed.
     pub(super) fn crashed(&mut self) {
         self.any_lost |= self.overflowed.take().is_some();
@@ -123,6 +128,7 @@ mod tests {
         assert!(!is_told(&mut files, A));
         files.changed(A);
         files.crashed();
+        assert_eq!(files.lost(), Some(1));
         assert!(!is_told(&mut files, B) && is_told(&mut files, A) && !is_told(&mut files, A));
         files.changed(A);
         files.closed();
@@ -157,6 +163,7 @@ mod tests {
         let mut files = ChangedFiles::default();
         (0..=FILES_MAX as u64).for_each(|n| files.changed(NodeId(n)));
         files.crashed();
+        assert_eq!(files.lost(), None);
         assert!(is_told(&mut files, A) && !is_told(&mut files, B));
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! What it tells may be kept: see [`copies`].
 //!
-//! Locks: `behind`, then the state, then a pipe or `copies`; `files`, `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
+//! Locks: `behind`, then the state, then a pipe or `copies`; `files`, then `lost_files`; `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
 
 mod behind;
 mod commands;
@@ -62,6 +62,8 @@ const FORGETS_MAX: usize = 4096;
 const THREADS: usize = 16;
 /// How long the server may take to hear that the session ends.
 const BYE_TIME: Duration = Duration::from_secs(1);
+/// Crashes of the server that are remembered with what was lost in them.
+const LOST_FILES_MAX: usize = 16;
 /// Threads that a front end needs.
 const READING_THREADS: usize = 2;
 
@@ -102,6 +104,15 @@ impl fmt::Display for Unreachable {
     }
 }
 
+/// Files of this machine that may have lost changes, as the server knew nothing of the session any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFiles {
+    /// When that was found out, seconds since 1970.
+    pub at_secs: i64,
+    /// How many; `None`: any file may be one.
+    pub files: Option<usize>,
+}
+
 /// A connection to the server of a cell. Cheap to clone.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
@@ -115,6 +126,8 @@ struct Shared {
     /// The phase has changed.
     changed: Condvar,
     files: Mutex<ChangedFiles>,
+    /// How often files have lost changes with a process of the server.
+    lost_files: Mutex<Vec<LostFiles>>,
     copies: Copies,
     /// Changes that programs were told of and that are not answered.
     behind: Mutex<Behind>,
@@ -201,6 +214,7 @@ impl Client {
             state: Mutex::new(state),
             changed: Condvar::new(),
             files: Mutex::default(),
+            lost_files: Mutex::default(),
             copies: Copies::new(env),
             behind: Mutex::default(),
             disk: options.cache.as_ref().and_then(|cache| open_cache(env, cache)),
@@ -243,6 +257,11 @@ impl Client {
             Phase::Away(away) => Some((away.since, away.why.clone())),
             Phase::Up(_) | Phase::Ended => None,
         }
+    }
+
+    /// Files that may have lost changes with a process of the server before, the latest last.
+    pub fn lost_files(&self) -> Vec<LostFiles> {
+        self.0.lost_files.lock().clone()
     }
 
     /// Ends the session, when the server has answered what programs were told. Whatever still waits fails.

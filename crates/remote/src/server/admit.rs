@@ -125,6 +125,7 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
         gids,
         door: Door::Remote,
         client: 0,
+        machine: None,
         call: None,
         again: None,
         foretold: None,
@@ -178,6 +179,11 @@ pub(super) fn nodes(op: &Op<'_>) -> [Option<NodeId>; 3] {
         Op::CompleteUpload { upload, node, dir, .. } => [Some(upload), Some(node), Some(dir)],
         ref op => [op.node(), None, None],
     }
+}
+
+/// The same in a list.
+pub(super) fn nodes_of(op: &Op<'_>) -> Vec<NodeId> {
+    nodes(op).into_iter().flatten().collect()
 }
 
 /// What the kernel guarantees of every request, and a client may not.

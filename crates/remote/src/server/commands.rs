@@ -241,7 +241,7 @@ mod tests {
     fn numbers_of_a_process_before_are_of_no_command() {
         let env = Env::real();
         let (host, counts) =
-            (Host { name: "host".into(), grant: Grant::default() }, Arc::new(Counts::new(&env, 0)));
+            (Host { name: "host".into(), grant: Grant::default() }, Arc::new(Counts::new(&env, 0, "host")));
         let session = Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0);
         let [before, now] = [(); 2].map(|()| Commands::new(&env));
         let known = before.add(&session, "host", 0).expect("one");

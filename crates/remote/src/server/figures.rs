@@ -1,6 +1,6 @@
 //! What each host has asked for, for metrics and `lee top`.
 
-use leeward_env::{Env, Nanos};
+use leeward_env::{Env, Machine, Nanos};
 use leeward_fs::{Op, Reply, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -24,16 +24,20 @@ pub struct HostFigures {
     pub written_bytes: u64,
     /// Time from the arrival of requests to their answers, nanoseconds.
     pub nanos: u64,
+    /// Changes that its programs were told of and that are lost.
+    pub lost: u64,
 }
 
 /// Counts of one host.
 pub(super) struct Counts {
     env: Env,
     number: u32,
+    pub(super) machine: Machine,
     requests: AtomicU64,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     nanos: AtomicU64,
+    pub(super) lost: AtomicU64,
 }
 
 /// Counts of all hosts that were connected once.
@@ -47,7 +51,7 @@ impl Figures {
         if let Some(counts) = all.get(host) {
             return counts.clone();
         }
-        let counts = Arc::new(Counts::new(env, all.len() as u32));
+        let counts = Arc::new(Counts::new(env, all.len() as u32, host));
         all.insert(host.to_owned(), counts.clone());
         counts
     }
@@ -62,20 +66,23 @@ impl Figures {
             read_bytes: counts.read_bytes.load(Ordering::Relaxed),
             written_bytes: counts.written_bytes.load(Ordering::Relaxed),
             nanos: counts.nanos.load(Ordering::Relaxed),
+            lost: counts.lost.load(Ordering::Relaxed),
         };
         self.0.lock().iter().map(of).collect()
     }
 }
 
 impl Counts {
-    pub(super) fn new(env: &Env, number: u32) -> Counts {
+    pub(super) fn new(env: &Env, number: u32, host: &str) -> Counts {
         Counts {
             env: env.clone(),
             number,
+            machine: Machine::named(host),
             requests: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
             nanos: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 

@@ -4,8 +4,9 @@
 //! that it changes, so it waits for no other client, and the line always moves on. A change holds up the line
 //! until it ends, any other operation until it has begun: so what is slow holds up nothing.
 
-use super::Shared;
+use super::losses::WAS_SILENT;
 use super::session::{Answer, Like, Session};
+use super::{Shared, admit};
 use crate::message::{Behind, Caller, Slot};
 use leeward_env::{CallNumber, Ctx, Foretold, Wait};
 use leeward_fs::codec::{Input, Wire};
@@ -173,17 +174,21 @@ fn run(
     then: impl FnOnce() + Send + 'static,
 ) {
     let then = Then(Some(then));
-    let admitted = match session.is_away() {
-        true => Err(Error::Io("the client was silent for too long".into())),
-        false => coming.check().and_then(|()| session.admit(&coming.caller, &coming.op)),
-    };
-    let ctx = match admitted {
-        // hosts with bounds and gateways have no leases
-        Ok((ctx, is_restricted)) if is_restricted || ctx.client == 0 => {
-            return answer.give(None, Err(Error::NotPermitted));
+    // what its client has told its program, and is lost if it is refused
+    let told = coming.behind.filter(|_| session.is_lasting());
+    let told = told.map(|_| (coming.caller.uid, admit::nodes_of(&coming.op)));
+    let (of, by) = (shared.clone(), session.clone());
+    let give = move |like, result: Result<Reply>| {
+        if let (Err(e), Some((uid, nodes))) = (&result, &told)
+            && !answer.is_undone_by(e)
+        {
+            of.lost(&by, *uid, nodes, e);
         }
-        Ok((ctx, _)) => ctx,
-        Err(e) => return answer.give(None, Err(e)),
+        answer.give(like, result);
+    };
+    let ctx = match admitted(session, &coming) {
+        Ok(ctx) => ctx,
+        Err(e) => return give(None, Err(e)),
     };
     let call = CallNumber { slot: coming.slot.place, number: coming.slot.number };
     let foretold = coming.behind.map(|Behind { at, node }| Foretold { at, node, after_crash });
@@ -195,8 +200,19 @@ fn run(
         counted.end(&result);
         // dropped after the answer is given
         let _then = then;
-        answer.give(Some(like), result);
+        give(Some(like), result);
     });
+}
+
+/// The context of an operation that may run in a line.
+fn admitted(session: &Session, coming: &Coming<'_>) -> Result<Ctx> {
+    if session.is_away() {
+        return Err(Error::Io(WAS_SILENT.into()));
+    }
+    coming.check()?;
+    let (ctx, is_restricted) = session.admit(&coming.caller, &coming.op)?;
+    // hosts with bounds and gateways have no leases
+    if is_restricted || ctx.client == 0 { Err(Error::NotPermitted) } else { Ok(ctx) }
 }
 
 /// Runs a change that was not answered by the process before, and waits for it.

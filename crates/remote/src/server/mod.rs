@@ -18,6 +18,7 @@ mod in_order;
 mod lasting;
 mod line;
 mod locks;
+mod losses;
 mod recovery;
 mod rights;
 mod session;
@@ -25,6 +26,7 @@ mod session;
 pub use admit::Grant;
 pub use commands::Asker;
 pub use figures::HostFigures;
+pub use losses::Loss;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
@@ -73,6 +75,8 @@ const ENROLMENTS_MAX: usize = 4;
 const CLOGGED_STEP: Duration = Duration::from_millis(2);
 /// How often to look whether clients have caught up.
 const RECOVERY_STEP: Duration = Duration::from_millis(2);
+/// Why a client lost what it was told by a process before.
+const NOT_IN_TIME: &str = "it did not catch up in time after a crash of the server";
 /// The token of [`Waker`]s.
 const WAKE: Token = Token(0);
 
@@ -135,6 +139,7 @@ struct Shared {
     lasting: Sender<lasting::Job>,
     commands: commands::Commands,
     figures: figures::Figures,
+    losses: losses::Losses,
 }
 
 impl Server {
@@ -178,6 +183,7 @@ impl Server {
             lasting,
             commands: commands::Commands::new(env),
             figures: figures::Figures::default(),
+            losses: losses::Losses::new(env),
         });
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         // from here on an error ends the threads that have begun
@@ -251,6 +257,11 @@ impl Server {
         self.shared.figures.all(&sessions)
     }
 
+    /// What machines have told their programs and the server has not made, the latest first.
+    pub fn losses(&self) -> Vec<Loss> {
+        self.shared.losses.all()
+    }
+
     /// How many connections there are, with those of clients that are not let in yet.
     pub fn connections(&self) -> usize {
         self.shared.connections.lock().len()
@@ -317,11 +328,11 @@ impl Recaller for Recalls {
         }
     }
 
-    fn expel(&self, client: ClientId) {
+    fn expel(&self, client: ClientId, silent: Option<Nanos>) {
         let Some(shared) = self.0.upgrade() else { return };
         let session = shared.sessions.lock().get(&client).cloned();
         if let Some(session) = session {
-            shared.expel(&session);
+            shared.expel(&session, silent);
         }
     }
 }
@@ -499,6 +510,7 @@ impl Shared {
         }
         for session in self.all_sessions() {
             if session.expire(now) {
+                self.may_have_lost(&session, "it was away for more than two minutes");
                 self.forget_session(&session);
             }
         }
@@ -515,13 +527,21 @@ impl Shared {
 
     /// Has clients of a process before do their changes again.
     fn recover(self: &Arc<Self>) {
+        let known = self.store.sessions();
         let close = |number| {
             let session = self.sessions.lock().get(&number).cloned();
             if let Some(session) = session {
-                self.end_session(&session, "it did not catch up in time after a crash of the server");
+                self.end_session(&session, NOT_IN_TIME);
+            }
+            let key = known.iter().find(|record| record.number == number).map(|record| record.key);
+            if let Some((host, _)) = key.and_then(|key| self.hosts.host_of(&key)) {
+                self.losses.may_be(&host, NOT_IN_TIME);
             }
         };
-        match self.recovery.run(&*self.store, || self.has_ended(), close) {
+        let lost = |session: &Session, (uid, nodes): (u32, &[NodeId]), e: &leeward_fs::Error| {
+            self.lost(session, uid, nodes, e);
+        };
+        match self.recovery.run(&*self.store, || self.has_ended(), close, lost) {
             Ok(closed) => {
                 self.run_parked();
                 self.locks.begin_grace();
@@ -566,8 +586,8 @@ impl Shared {
 
     /// Before a silent client loses exclusive leases: a process after this one must not take what the client
     /// has not sent for something that comes first. All that it was told is durable.
-    fn expel(&self, session: &Arc<Session>) {
-        session.expel();
+    fn expel(&self, session: &Arc<Session>, silent: Option<Nanos>) {
+        session.expel(silent);
         let stored = self.store_session(session, true).and_then(|()| self.store.sync());
         if let Err(e) = stored {
             tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
@@ -578,6 +598,7 @@ impl Shared {
     fn has_died(&self, by: &Session, id: SessionId) {
         let session = self.sessions.lock().get(&id.number).cloned();
         if let Some(session) = session.filter(|s| s.id == id && s.key == by.key && s.id != by.id) {
+            self.may_have_lost(&session, "the process of its mount was killed");
             self.forget_session(&session);
             // nobody is left who could use them
             self.leases.leave(id.number);
@@ -646,7 +667,7 @@ impl Shared {
         if known.as_ref().is_some_and(|record| !record.away) && !self.recovery.begins(&session) {
             return Err((Refusal::Busy, "the session was given up just now: try again".into()));
         }
-        self.leases.join(id.number);
+        self.leases.join(id.number, Some(session.counts.machine));
         self.locks.begin_session(id.number);
         all.insert(id.number, session.clone());
         Ok((session, if known.is_some() { Standing::Known } else { Standing::New }))
@@ -678,6 +699,7 @@ impl Shared {
         if let Some(connection) = session.connection() {
             connection.pipe.send(&frame(&ToClient::Refused(Refusal::Ended, why.into())));
         }
+        self.may_have_lost(session, why);
         self.forget_session(session);
     }
 

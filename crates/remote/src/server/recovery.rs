@@ -7,6 +7,7 @@
 //! [`WAIT_TIME`] is closed: durably, before anything else runs, so that it does not come after others
 //! have gone on without it.
 
+use super::admit;
 use super::in_order::Coming;
 use super::session::Session;
 use crate::message::{Behind, Caller, FRAME_BYTES_MAX, SLOTS_MAX, Slot, ToClient, frame};
@@ -15,7 +16,7 @@ use leeward_env::{Ctx, Env, Nanos, Told};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::TAKEN_AFTER;
 use leeward_fs::sessions::{SessionRecord, Sessions};
-use leeward_fs::{Error, Op, Result};
+use leeward_fs::{Error, NodeId, Op, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -90,6 +91,13 @@ struct Change {
     told: Told,
     /// The operation, as in messages.
     op: Vec<u8>,
+}
+
+impl Change {
+    /// The inodes that it is about.
+    fn nodes(&self) -> Vec<NodeId> {
+        Op::take(&mut Input::new(&self.op)).map_or_else(|_| Vec::new(), |op| admit::nodes_of(&op))
+    }
 }
 
 impl Awaited {
@@ -313,7 +321,7 @@ impl Recovery {
 
     /// Does all changes again, and returns when nothing more is waited for: then [`Recovery::finish`] is to be
     /// called. `close` is told of each session that is closed, before anything goes on without it; returns all
-    /// of these.
+    /// of these. `lost` is told of each change that cannot be done again: of whom, about what, and why.
     ///
     /// # Errors
     /// When what was done cannot be made durable.
@@ -322,6 +330,7 @@ impl Recovery {
         store: &dyn Sessions,
         has_ended: impl Fn() -> bool,
         close: impl Fn(u64),
+        lost: impl Fn(&Session, (u32, &[NodeId]), &Error),
     ) -> Result<Vec<u64>> {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
@@ -351,8 +360,9 @@ impl Recovery {
                 Some((session, change)) => {
                     drop(state);
                     let result = run(store, &session, &change);
-                    if result.is_err() {
+                    if let Err(e) = &result {
                         session.not_done(change.told.lsn);
+                        lost(&session, (change.caller.uid, &change.nodes()), e);
                     }
                     session.tell_again(change.told.lsn, result);
                     done += 1;
@@ -467,7 +477,6 @@ mod tests {
     use crate::server::figures::Counts;
     use crate::server::session::Host;
     use leeward_env::Class;
-    use leeward_fs::NodeId;
     use leeward_fs::sessions::Outcome;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -517,7 +526,7 @@ mod tests {
     fn awaited() -> (Env, Recovery, Arc<Session>) {
         let env = Env::sim(1);
         let recovery = Recovery::new(&env, &One(false));
-        let counts = Arc::new(Counts::new(&env, 0));
+        let counts = Arc::new(Counts::new(&env, 0, "host"));
         let host = Host { name: "host".into(), grant: Grant::default() };
         let id = SessionId { number: 1, secret: [0; 16] };
         let session = Arc::new(Session::new(id, [0; 32], (host, counts), env.now()));
@@ -551,7 +560,7 @@ mod tests {
         let env = Env::sim(1);
         let recovery = Recovery::new(&env, &One(true));
         assert!(!recovery.is_awaited(1) && recovery.is_referring(1));
-        let closed = recovery.run(&One(true), || false, drop).expect("nobody is waited for");
+        let closed = recovery.run(&One(true), || false, drop, |_, _, _| ()).expect("nobody is waited for");
         recovery.finish(&closed);
         assert!(recovery.is_over() && !recovery.are_all_named());
         assert!(recovery.claim(|record| record.number == 1).is_some());

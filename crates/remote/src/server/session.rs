@@ -74,8 +74,9 @@ pub(super) struct Session {
     away: AtomicBool,
     /// Exclusive leases of its client were taken, and the client does not know that.
     expelled: AtomicBool,
-    /// How often they were.
+    /// How often they were, and how long nothing was heard before they were taken last; 0: it was there.
     times_expelled: AtomicUsize,
+    silence: AtomicU64,
     /// A process before had noted that it was away.
     was_away: bool,
     /// The number of the last change that the client was told of, and up to which it knows that they are durable.
@@ -225,6 +226,7 @@ impl Session {
             away: AtomicBool::new(false),
             expelled: AtomicBool::new(false),
             times_expelled: AtomicUsize::new(0),
+            silence: AtomicU64::new(0),
             was_away: false,
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
@@ -281,6 +283,12 @@ impl Session {
         self.times_expelled.load(Ordering::Acquire)
     }
 
+    /// How long nothing was heard of its client before exclusive leases were taken from it last, if they were; 0:
+    /// it was there, and kept them.
+    pub(super) fn silence(&self) -> Option<Nanos> {
+        (self.times_expelled() > 0).then(|| self.silence.load(Ordering::Acquire))
+    }
+
     pub(super) fn set_expelled(&self, expelled: bool) {
         self.expelled.store(expelled, Ordering::Release);
     }
@@ -322,8 +330,9 @@ impl Session {
 
     /// Its client was silent for too long: nothing that it has sent counts any more, and it comes back by
     /// another connection.
-    pub(super) fn expel(&self) {
+    pub(super) fn expel(&self, silent: Option<Nanos>) {
         let mut state = self.state.lock();
+        self.silence.store(silent.unwrap_or(0), Ordering::Release);
         self.times_expelled.fetch_add(1, Ordering::AcqRel);
         self.set_away(true);
         self.set_expelled(true);
@@ -574,7 +583,7 @@ impl Session {
         // of such a host each user's rights are checked here, each time
         let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
         let client = if keeps_copies { self.id.number } else { 0 };
-        Ok((Ctx { client, ..ctx }, is_restricted))
+        Ok((Ctx { client, machine: Some(self.counts.machine), ..ctx }, is_restricted))
     }
 
     /// [`Session::admit`] for what was done before, as the client says: what the host may not do now it has to
@@ -683,14 +692,19 @@ pub(super) struct Settled {
 }
 
 impl Answer {
+    /// Whether the call is not answered with this error: probably the cell is closed. It was not done, and is
+    /// sent again to the next server.
+    pub(super) fn is_undone_by(&self, e: &Error) -> bool {
+        matches!(e, Error::Io(_)) && self.ended.load(Ordering::Acquire)
+    }
+
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
         let told = sessions::take_told();
         let is_told = self.session.is_lasting() && like.is_some_and(|like| like.changes) && result.is_ok();
         let leased = (leased(like, &result), told.filter(|_| is_told));
-        if matches!(result, Err(Error::Io(_))) && self.ended.load(Ordering::Acquire) {
-            // probably the cell is closed: it was not done, and is sent again to the next server
+        if result.as_ref().is_err_and(|e| self.is_undone_by(e)) {
             return self.session.undo(slot);
         }
         if let (Some(Like { takes_references: true, .. }), Ok(reply)) = (like, &result)
@@ -746,7 +760,7 @@ mod tests {
 
     fn session() -> Session {
         let host = Host { name: "host".into(), grant: Grant::default() };
-        let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0));
+        let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0, "host"));
         Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0)
     }
 
