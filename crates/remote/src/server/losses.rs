@@ -29,9 +29,9 @@ pub struct Loss {
     pub uid: Option<u32>,
     /// How many; 0: it is not known whether there were any.
     pub changes: u64,
-    /// When the first and the last was lost, seconds since 1970.
+    /// When the first was lost, seconds since 1970.
     pub first_secs: i64,
-    /// See there.
+    /// When the last was.
     pub last_secs: i64,
     /// Why, as the end of a sentence.
     pub why: String,
