@@ -118,8 +118,14 @@ def statfs_is_plausible():
     same(before.f_namemax, 255)
     assert 0 < before.f_bavail <= before.f_bfree <= before.f_blocks
     assert before.f_files > 0 and before.f_ffree > 0
-    write("f", random.Random(1).randbytes(32 << 20))
+    assert any(space_falls(turn) for turn in range(5)), "32 MiB written, free space fell by less than half of it, five times"
+
+
+def space_falls(turn):
+    """Whether what is written is seen. Others may give space of the same disk back meanwhile."""
+    before = os.statvfs(".")
+    write(f"f{turn}", random.Random(turn).randbytes(32 << 20))
     os.sync()
-    after = os.statvfs(".")
-    fell = (before.f_bfree - after.f_bfree) * before.f_frsize
-    assert fell >= 16 << 20, f"32 MiB written, free space fell by {fell} bytes"
+    fell = (before.f_bfree - os.statvfs(".").f_bfree) * before.f_frsize
+    print(f"32 MiB written, free space fell by {fell} bytes")
+    return fell >= 16 << 20

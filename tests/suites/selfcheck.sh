@@ -50,7 +50,7 @@ tree_same_sees() {
 
 # cargo_of_our_own: says that it has built the programs in $WORK/programs.
 cargo_of_our_own() {
-  rm -rf "$WORK"/{bin,programs}
+  rm -rf "$WORK"/{bin,programs,tree,events,pids}
   mkdir -p "$WORK/bin" "$WORK/programs"
   cat >"$WORK/bin/cargo" <<END
 #!/bin/bash
@@ -60,6 +60,7 @@ case "\$*" in
       echo '{"reason":"compiler-artifact","manifest_path":"$WORK/Cargo.toml","target":{"src_path":"'\$program'"},"profile":{"test":true},"executable":"'\$program'"}'
     done ;;
   *--doc*) cat "$WORK/doc" ;;
+  *--release*) [ -z "\${BUILD_SLEEPS:-}" ] || { echo "\$\$" >>"$WORK/pids"; sleep "\$BUILD_SLEEPS"; } ;;
 esac
 END
   chmod +x "$WORK/bin/cargo"
@@ -109,6 +110,91 @@ tests_that_do_not_end_well() {
   wait_gone "$(cat "$WORK/child")" 5
 }
 
+# tree_of_our_own: the runner with suites that only note their begin and end; `posix` fails.
+tree_of_our_own() {
+  local name
+  cargo_of_our_own
+  program good <<<'echo "test result: ok. 1 passed; 0 failed;"'
+  mkdir -p "$WORK/tree/tests/suites" "$WORK/tree/target/tools/bin" "$WORK/tree/tmp"
+  cp "$ROOT/test" "$WORK/tree" && cp "$ROOT/tests/lib.sh" "$WORK/tree/tests" && cp -r "$ROOT/tests/tools" "$WORK/tree/tests"
+  ln -s "$ROOT/crates" "$WORK/tree"
+  for name in pjdfstest fsx cargo-deny; do ln -s /bin/true "$WORK/tree/target/tools/bin/$name"; done
+  cat >"$WORK/suite" <<END
+#!/bin/bash
+name=\$(basename "\$0" .sh)\${CHANNEL:+:\$CHANNEL}
+echo "begin \$name" >>"$WORK/events"
+echo "\$\$" >>"$WORK/pids"
+echo "PASS \$name/1"
+sleep "\${SUITE_SLEEPS:-0.05}"
+[ "\$name" != posix ] || { echo "FAIL \$name/2"; status=1; }
+echo "PASS \$name/3"
+echo "end \$name" >>"$WORK/events"
+exit \${status:-0}
+END
+  chmod +x "$WORK/suite"
+  for name in "$ROOT"/tests/suites/*; do ln -s "$WORK/suite" "$WORK/tree/tests/suites/${name##*/}"; done
+  RUNNER=(env KEEP= PATH="$WORK/bin:$PATH" CARGO_TARGET_DIR="$WORK/tree/target" SUITES_TMP="$WORK/tree/tmp")
+}
+
+# All suites run, each once, and the output of each is whole; two at a time, but those that must be alone are.
+suites_run_beside_each_other() {
+  local status=0
+  tree_of_our_own
+  "${RUNNER[@]}" LEE= "$WORK/tree/test" >"$WORK/all.out" 2>&1 || status=$?
+  cat "$WORK/all.out"
+  [ "$status" = 1 ]
+  python3 - "$WORK/events" "$WORK/all.out" "$ROOT"/tests/suites/*.sh <<'PYTHON'
+import re, sys
+from pathlib import Path
+
+alone, one_at_a_time = {"lab", "programs", "stress", "machines"}, {"s3", "dav", "rgw", "versitygw"}
+ran, now, most = [], [], 0
+for what, name in map(str.split, open(sys.argv[1])):
+    if what == "end":
+        now.remove(name)
+        continue
+    now.append(name)
+    ran.append(name)
+    most = max(most, len(now))
+    kinds = [other.split(":")[0] for other in now]
+    assert len(now) == 1 or not alone & set(kinds), now
+    assert sum(kind in one_at_a_time for kind in kinds) <= 1, now
+assert len(set(ran)) == len(ran) and most == 2, (ran, most)
+assert {name.split(":")[0] for name in ran} == {Path(suite).stem for suite in sys.argv[3:]}, ran
+said = Path(sys.argv[2]).read_text()
+for name in ran:
+    failed = "FAIL posix/2\n" if name == "posix" else ""
+    assert re.search(rf"^== {name} \(at .*\) ==\nPASS {name}/1\n{failed}PASS {name}/3\n", said, re.M), name
+# besides the suites: fmt, structure, clippy, a unit test, deny
+assert said.endswith(f"\nFAIL posix/2\n{2 * len(ran) + 5} passed, 1 failed\n"), said[-200:]
+PYTHON
+}
+
+# ends_all VARIABLE=VALUE...: with these, when two processes run that have noted themselves, the runner is ended; then all is gone.
+ends_all() {
+  local runner pid
+  "${RUNNER[@]}" LEE= "$@" "$WORK/tree/test" >"$WORK/ended.out" 2>&1 &
+  runner=$!
+  wait_for 30 two_noted || { cat "$WORK/ended.out"; return 1; }
+  kill "$runner"
+  wait "$runner" || [ $? = 143 ]
+  for pid in $(cat "$WORK/pids"); do wait_gone "$pid" 10 || { say "$pid is there"; return 1; }; done
+  [ -z "$(ls -A "$WORK/tree/tmp")" ]
+}
+two_noted() { [ "$(cat "$WORK/pids" 2>/dev/null | wc -l)" = 2 ]; }
+
+runner_is_ended_in_suites() {
+  tree_of_our_own
+  ends_all SUITE_SLEEPS=1000
+}
+
+# While a test runs, and the release binary is built beside it.
+runner_is_ended_in_unit() {
+  tree_of_our_own
+  program hangs <<<"echo \$\$ >>'$WORK/pids'; sleep 1000"
+  ends_all BUILD_SLEEPS=1000
+}
+
 cell_start
 run notes_hold write_and_verify
 run lost_tail damage 'truncate -s $(($(stat -c %s append/log) / 2)) append/log'
@@ -125,4 +211,7 @@ run tree_comparison tree_same_sees
 run failed_unit_test failed_test_is_shown
 run tests_beside tests_run_beside_each_other
 run tests_badly_ended tests_that_do_not_end_well
+run suites_beside suites_run_beside_each_other
+run ended_in_suites runner_is_ended_in_suites
+run ended_in_unit runner_is_ended_in_unit
 suite_end
