@@ -401,12 +401,11 @@ impl Shared {
     fn go_on(self: &Arc<Self>) {
         let heard = self.heard.load(Ordering::Relaxed);
         let tell = Client(self.clone()).tell_locks(locks::may_be_kept(heard, self.env.now()));
+        let tell =
+            tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         state.closed_in_order = false;
-        let (lost, returned) = state.slots.come_back();
-        for (call, answer) in tell {
-            state.slots.enter(Outstanding::new(call, self.env.now(), None, answer));
-        }
+        let (lost, returned) = state.slots.come_back(tell.collect());
         drop(state);
         returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
         let why = "the server was started anew, and whether this was done is not known";
