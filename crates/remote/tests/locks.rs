@@ -4,19 +4,21 @@
 
 mod rig;
 
+use leeward_env::Env;
 use leeward_fs::locks::{
     FileLock, LAST_BYTE, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest,
     OwnedLock,
 };
 use leeward_fs::sessions::Sessions;
-use leeward_fs::{Error, NodeId, Reply, Result};
-use leeward_remote::message::{Call, ToClient, ToServer};
+use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use leeward_remote::message::{Call, Slot, Standing, ToClient, ToServer, frame};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_vfs::locks::{LockService, OwnMount};
+use rig::fake::{Fake, Peer};
 use rig::proxy::{Fate, Proxy, WHOLE};
 use rig::raw::{Raw, root, slot};
-use rig::{Rig, make, user};
+use rig::{Rig, make, user, write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -28,6 +30,7 @@ use LockMode::{Exclusive, Shared};
 const ROOT: NodeId = NodeId::ROOT;
 const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(20);
+const READ_BYTES: u32 = 1 << 20;
 
 static TICKET: AtomicU64 = AtomicU64::new(1);
 
@@ -430,4 +433,181 @@ fn a_client_that_says_anything_harms_nobody() {
     of_a.lock(owner(Posix, 2), NodeId(123_456_789), Exclusive).expect("they are gone");
     of_a.release(P, node);
     assert_eq!(of_a.lock(owner(Posix, 3), node, Exclusive), Ok(()));
+}
+
+fn set_whole(node: NodeId, owner: LockOwner, ticket: u64) -> LockCall {
+    LockCall::Set { request: request(node, owner, LockRange::ALL, Exclusive, true), ticket }
+}
+
+/// The answer that a request waits is lost with its connection, and so is the message that it has the lock.
+/// What was true then must not be said again.
+#[test]
+fn one_who_asks_again_by_the_next_connection_is_told_what_is_true_by_now() {
+    let rig = Rig::new();
+    let (a, _, node) = two(&rig);
+    let of_a = Machine::of(&a);
+    of_a.lock(F, node, Exclusive).expect("locked");
+    rig.know(50, "raw", Grant::default());
+    let (mut before, session) = Raw::welcomed(&rig, 50, None);
+    assert_eq!(say(&mut before, 0, 1, set_whole(node, F, 1)), WAITS);
+    of_a.unlock(F, node, (0, LAST_BYTE)).expect("unlocked");
+    assert_eq!(counts(&rig), [0, 0, 1]);
+    let (mut raw, again) = Raw::welcomed(&rig, 50, Some(session));
+    assert_eq!((again.number, say(&mut raw, 0, 1, set_whole(node, F, 1))), (session.number, Ok(Reply::Done)));
+    let unlock = LockCall::Unlock { node, owner: F, range: LockRange::ALL };
+    assert_eq!(say(&mut raw, 1, 1, unlock), Ok(Reply::Done));
+    assert_eq!(counts(&rig), [0, 0, 0]);
+}
+
+/// The server has read a request, and not come to it, when its client has another connection.
+#[test]
+fn what_came_by_a_connection_before_is_not_done_after_the_next_has_begun() {
+    let rig = Rig::new();
+    let (a, _, node) = two(&rig);
+    write(&a, node, &[7; READ_BYTES as usize]).expect("written");
+    rig.know(50, "raw", Grant::default());
+    let (mut before, session) = Raw::welcomed(&rig, 50, None);
+    // more than is answered to one who does not read
+    let read = |place| {
+        let op = Op::Read { node, offset: 0, len: READ_BYTES };
+        frame(&ToServer::Call(slot(place, 1), Call::Op(root(), op)))
+    };
+    let mut all: Vec<u8> = (0..200).flat_map(read).collect();
+    let lock = set_whole(node, F, 1);
+    all.extend(frame(&ToServer::Call(slot(200, 1), Call::Lock(root(), lock))));
+    before.send(&all);
+    rig.env.sleep(SOON);
+    assert_eq!(counts(&rig), [0, 0, 0], "the server waits until answers are read");
+    let (mut raw, _) = Raw::welcomed(&rig, 50, Some(session));
+    rig.settles(3, 3);
+    assert_eq!(counts(&rig), [0, 0, 0]);
+    raw.say(&ToServer::Call(slot(200, 1), Call::Lock(root(), set_whole(node, F, 1))));
+    // answers to reads that were under way come here, too
+    while !matches!(raw.hear(), Ok(ToClient::Answer(at, Ok(Reply::Done), ..)) if at == slot(200, 1)) {}
+    assert_eq!(counts(&rig), [0, 0, 1]);
+}
+
+const WAITS: Result<Reply> = Ok(Reply::Lock(LockReply::Waits));
+
+/// A client that waits for a lock and has lost its connection. Its next one, and the slot in which it asks again.
+fn asked_again(fake: &Fake) -> (Client, Waits, (Peer, Slot, u64)) {
+    let begin = || {
+        let mut peer = fake.welcome(Standing::New, 1);
+        peer.begin();
+        peer
+    };
+    let (client, mut peer) = std::thread::scope(|scope| {
+        let begun = scope.spawn(begin);
+        let client = rig::client(&Env::real(), fake.at(), [3; 32], None).expect("connected");
+        (client, begun.join().expect("begun"))
+    });
+    let waits = Machine::of(&client).wait(F, ROOT, Exclusive);
+    let (slot, _) = peer.about_locks();
+    peer.answer(slot, WAITS, None);
+    waits.still_waits();
+    drop(peer);
+    let mut peer = fake.welcome(Standing::Resumed, 1);
+    peer.say(&ToClient::Ready);
+    match peer.about_locks() {
+        (slot, LockCall::Set { ticket, .. }) => (client, waits, (peer, slot, ticket)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The server says that the lock was given, and has not come to what asks for it again: it gives it once more. A
+/// program that has given it up by then would have it without knowing.
+#[test]
+fn a_program_has_a_lock_when_nothing_is_under_way_that_asks_for_it() {
+    let fake = Fake::new();
+    let (client, waits, (mut peer, slot, ticket)) = asked_again(&fake);
+    peer.say(&ToClient::Granted { ticket, result: Ok(()) });
+    waits.still_waits();
+    // as it was when it was asked for again
+    peer.answer(slot, WAITS, None);
+    waits.is_answered().expect("it was given");
+    drop(peer);
+    client.close();
+}
+
+/// A signal while it is asked for again; and the message that it was given is lost.
+#[test]
+fn one_who_is_interrupted_asks_again_when_the_server_does_not_have_it_in_line() {
+    let fake = Fake::new();
+    let (client, waits, (mut peer, slot, ticket)) = asked_again(&fake);
+    client.locks().expect("locks").cancel(ticket);
+    waits.still_waits();
+    peer.answer(slot, WAITS, None);
+    let (slot, call) = peer.about_locks();
+    assert_eq!(call, LockCall::Cancel { ticket });
+    peer.answer(slot, Ok(Reply::Lock(LockReply::NotWaiting)), None);
+    let (slot, call) = peer.about_locks();
+    assert!(matches!(call, LockCall::Set { ticket: same, .. } if same == ticket));
+    peer.answer(slot, Ok(Reply::Done), None);
+    waits.is_answered().expect("it had been given");
+    drop(peer);
+    client.close();
+}
+
+/// Takes one lock again and again, until the end. Some of its requests are interrupted, and some locks are given up
+/// by a `close`, which does not wait for a server that is away.
+fn contend((env, machine): (&Env, &Machine), node: NodeId, (inside, end): (&AtomicU64, &AtomicBool)) -> u64 {
+    let mut taken = 0;
+    for turn in 0u64.. {
+        if end.load(Ordering::SeqCst) {
+            break;
+        }
+        let waits = machine.wait(F, node, Exclusive);
+        if turn % 5 == 4 {
+            env.sleep(Duration::from_millis(turn % 3));
+            machine.locks.cancel(waits.ticket);
+        }
+        match waits.is_answered() {
+            Ok(()) => {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two have it");
+                env.sleep(Duration::from_micros(300));
+                inside.fetch_sub(1, Ordering::SeqCst);
+                taken += 1;
+                match turn % 2 {
+                    0 => machine.unlock(F, node, (0, LAST_BYTE)).expect("unlocked"),
+                    _ => machine.release(F, node),
+                }
+            }
+            Err(e) => assert_eq!(e, Error::Interrupted),
+        }
+    }
+    taken
+}
+
+/// A host that knows the file, behind a network that cuts its connections.
+fn through(rig: &Rig, seed: u8, grant: Grant) -> (Proxy, Client) {
+    rig.know(seed, &format!("host {seed}"), grant);
+    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    let client = rig.connect(proxy.at, [seed; 32], None).expect("connected");
+    client.call(&user(0), Op::Lookup { dir: ROOT, name: b"file" }).expect("found");
+    (proxy, client)
+}
+
+#[test]
+fn locks_go_on_and_exclude_however_often_connections_break() {
+    let rig = Rig::new();
+    let (_a, _b, node) = two(&rig);
+    // the server checks the rights of one of them, which takes time: the file is its user's
+    let grants = [vec![], vec![], vec![(0, 99)]].map(|uids| Grant { uids, ..Grant::default() });
+    let clients: Vec<(Proxy, Client)> =
+        (80..).zip(grants).map(|(seed, grant)| through(&rig, seed, grant)).collect();
+    let (inside, end) = (AtomicU64::new(0), AtomicBool::new(false));
+    let taken: Vec<u64> = std::thread::scope(|scope| {
+        let (env, inside, end) = (&rig.env, &inside, &end);
+        let run = |client| move || contend((env, &Machine::of(client)), node, (inside, end));
+        let all: Vec<_> = clients.iter().map(|(_, client)| scope.spawn(run(client))).collect();
+        for turn in 0..120 {
+            rig.env.sleep(Duration::from_millis(10 + turn * 7 % 50));
+            clients[turn as usize % 3].0.cut();
+        }
+        end.store(true, Ordering::SeqCst);
+        all.into_iter().map(|one| one.join().expect("nobody waits for ever")).collect()
+    });
+    assert!(taken.iter().all(|taken| *taken > 20), "{taken:?}");
+    // who closes a file does not wait
+    Machine::of(&clients[0].1).wait(F, node, Exclusive).is_answered().expect("nobody has it");
 }

@@ -401,12 +401,11 @@ impl Shared {
     fn go_on(self: &Arc<Self>) {
         let heard = self.heard.load(Ordering::Relaxed);
         let tell = Client(self.clone()).tell_locks(locks::may_be_kept(heard, self.env.now()));
+        let tell =
+            tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let (lost, returned) = state.slots.come_back(in_order);
-        for (call, answer) in tell {
-            state.slots.enter(Outstanding::new(call, self.env.now(), None, answer));
-        }
+        let (lost, returned) = state.slots.come_back(in_order, tell.collect());
         drop(state);
         if in_order {
             self.files.lock().closed();

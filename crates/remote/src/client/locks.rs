@@ -8,6 +8,10 @@
 //! comes in a message of its own. When the connection was lost that message may be lost, too: so all that
 //! are in line are asked for again.
 //!
+//! So the server may come once more to a request that it has granted, and give the lock once more. It must not do
+//! so after the owner has given it up, or nobody would know of the lock. So of a ticket one call is under way at
+//! a time, whether it asks or cancels, and while one is nobody is told how the request went.
+//!
 //! A request that nobody waits for any more (its program was killed, or its time is over, while the server
 //! was away) is cancelled when the server is back; what was given meanwhile is unlocked.
 
@@ -20,7 +24,7 @@ use leeward_fs::locks::{
 };
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::locks::{LockAnswer, LockService, LockedRanges};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,10 +68,20 @@ struct Waiting {
     caller: Caller,
     /// `None`: nobody waits for it any more.
     answer: Option<LockAnswer>,
-    /// It is in a slot, or waits for one.
-    is_asked: bool,
+    /// A call about it is in a slot, or waits for one.
+    is_under_way: bool,
+    /// What the server has told of it meanwhile.
+    told: Option<Result<()>>,
+    /// The server has had it in line.
+    was_in_line: bool,
     interrupted: bool,
     since: Nanos,
+}
+
+impl Waiting {
+    fn key(&self) -> Key {
+        (self.request.node, self.request.owner)
+    }
 }
 
 impl State {
@@ -92,7 +106,7 @@ impl State {
     }
 
     fn has_waiting(&self, key: Key) -> bool {
-        self.waiting.values().any(|waiting| (waiting.request.node, waiting.request.owner) == key)
+        self.waiting.values().any(|waiting| waiting.key() == key)
     }
 
     fn doubt(&mut self, key: Key) {
@@ -113,14 +127,18 @@ impl Client {
         self.ask(Call::Lock(caller, call), None, answer);
     }
 
+    /// A call about a request begins; `None`: another one is under way.
+    fn begin(&self, ticket: u64) -> Option<(Caller, LockRequest)> {
+        let mut state = self.0.locks.0.lock();
+        let waiting = state.waiting.get_mut(&ticket).filter(|waiting| !waiting.is_under_way)?;
+        waiting.is_under_way = true;
+        Some((waiting.caller.clone(), waiting.request))
+    }
+
     /// Asks for a lock, or asks again.
     fn ask_for(&self, ticket: u64) {
-        let mut state = self.0.locks.0.lock();
-        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
-        waiting.is_asked = true;
-        let (caller, call) = (waiting.caller.clone(), LockCall::Set { request: waiting.request, ticket });
-        drop(state);
-        let client = self.clone();
+        let Some((caller, request)) = self.begin(ticket) else { return };
+        let (client, call) = (self.clone(), LockCall::Set { request, ticket });
         self.ask_about_locks(caller, call, Box::new(move |result| client.was_answered(ticket, result)));
     }
 
@@ -135,17 +153,34 @@ impl Client {
         {
             return self.give_up(ticket, why);
         }
-        self.decided(ticket, result);
+        let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        // what was given stays given, also where asking again is refused
+        let result = if waiting.told == Some(Ok(())) { Ok(()) } else { result };
+        let (key, may_have_it) = (waiting.key(), waiting.was_in_line && result.is_err());
+        if may_have_it {
+            state.doubt(key);
+        }
+        self.let_go(state, ticket, result);
     }
 
     fn is_in_line(&self, ticket: u64) {
         let mut state = self.0.locks.0.lock();
         let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
-        waiting.is_asked = false;
+        (waiting.is_under_way, waiting.was_in_line) = (false, true);
         let is_over = waiting.interrupted || waiting.answer.is_none();
-        drop(state);
-        if is_over {
-            self.ask_to_cancel(ticket);
+        match waiting.told.take() {
+            Some(Ok(())) => self.let_go(state, ticket, Ok(())),
+            // that may have been before it came to be in line again
+            Some(Err(_)) => {
+                drop(state);
+                self.ask_for(ticket);
+            }
+            None if is_over => {
+                drop(state);
+                self.ask_to_cancel(ticket);
+            }
+            None => (),
         }
     }
 
@@ -153,8 +188,8 @@ impl Client {
     fn give_up(&self, ticket: u64, why: &str) {
         let mut state = self.0.locks.0.lock();
         let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
-        waiting.is_asked = false;
-        let key = (waiting.request.node, waiting.request.owner);
+        waiting.is_under_way = false;
+        let key = waiting.key();
         let answer = waiting.answer.take();
         state.doubt(key);
         drop(state);
@@ -163,11 +198,22 @@ impl Client {
         }
     }
 
-    /// How a request for a lock went.
+    /// The server tells how a request went that was in line.
     pub(super) fn decided(&self, ticket: u64, result: Result<()>) {
         let mut state = self.0.locks.0.lock();
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        if !waiting.is_under_way {
+            return self.let_go(state, ticket, result);
+        }
+        if waiting.told != Some(Ok(())) {
+            waiting.told = Some(result);
+        }
+    }
+
+    /// Tells whoever waits how a request went. No call about it is under way.
+    fn let_go(&self, mut state: MutexGuard<'_, State>, ticket: u64, result: Result<()>) {
         let Some(waiting) = state.waiting.remove(&ticket) else { return };
-        let key = (waiting.request.node, waiting.request.owner);
+        let key = waiting.key();
         let answer = match (&result, waiting.answer) {
             (Ok(()), Some(answer)) => {
                 state.given(&waiting.request);
@@ -201,40 +247,44 @@ impl Client {
     }
 
     fn ask_to_cancel(&self, ticket: u64) {
+        if self.begin(ticket).is_none() {
+            return;
+        }
         let client = self.clone();
-        let answer = move |result| match result {
-            Ok(Reply::Done) => client.decided(ticket, Err(Error::Interrupted)),
+        let answer = move |result: Result<Reply>| match result {
             Ok(Reply::Lock(LockReply::NotWaiting)) => client.is_not_waiting(ticket),
-            _ => (),
+            Ok(_) => client.let_go(client.0.locks.0.lock(), ticket, Err(Error::Interrupted)),
+            Err(e) => client.give_up(ticket, &e.to_string()),
         };
         self.ask_about_locks(nobody(), LockCall::Cancel { ticket }, Box::new(answer));
     }
 
-    /// The server does not have it in line. It was given, which is told, or was never asked for.
+    /// The server does not have it in line. It was decided, or was never asked for.
     fn is_not_waiting(&self, ticket: u64) {
         let mut state = self.0.locks.0.lock();
-        let is_unwanted = |waiting: &&mut Waiting| waiting.answer.is_none() && !waiting.is_asked;
-        let unwanted = state.waiting.get_mut(&ticket).filter(is_unwanted).map(|waiting| waiting.request);
-        if let Some(request) = unwanted {
-            state.waiting.remove(&ticket);
-            drop(state);
-            self.give_back((request.node, request.owner), &request);
+        let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
+        waiting.is_under_way = false;
+        if waiting.answer.is_none() {
+            // it may have been given
+            return self.let_go(state, ticket, Ok(()));
         }
+        if let Some(result) = waiting.told.take() {
+            return self.let_go(state, ticket, result);
+        }
+        // what told how it went comes yet, or was lost with a connection
+        drop(state);
+        self.ask_for(ticket);
     }
 
     /// The connection is up: what was in line is asked for again, what nobody wants is given up.
     pub(super) fn take_up_locks(&self) {
         let state = self.0.locks.0.lock();
-        let all = state.waiting.iter().filter(|(_, waiting)| !waiting.is_asked);
         let all: Vec<(u64, bool)> =
-            all.map(|(ticket, waiting)| (*ticket, waiting.answer.is_some())).collect();
-        let in_slots = state.waiting.iter().filter(|(_, waiting)| waiting.is_asked && waiting.interrupted);
-        let interrupted: Vec<u64> = in_slots.map(|(ticket, _)| *ticket).collect();
+            state.waiting.iter().map(|(ticket, waiting)| (*ticket, waiting.answer.is_some())).collect();
         drop(state);
         for (ticket, is_wanted) in all {
             if is_wanted { self.ask_for(ticket) } else { self.ask_to_cancel(ticket) }
         }
-        interrupted.into_iter().for_each(|ticket| self.ask_to_cancel(ticket));
     }
 
     /// The connection is lost: nobody who closes a file waits for the next one.
@@ -247,7 +297,7 @@ impl Client {
     pub(super) fn expire_locks(&self, (then, away): (Nanos, Nanos), why: &str) {
         let state = self.0.locks.0.lock();
         let over = state.waiting.iter().filter(|(_, waiting)| {
-            !waiting.is_asked && waiting.answer.is_some() && waiting.since.max(away) <= then
+            !waiting.is_under_way && waiting.answer.is_some() && waiting.since.max(away) <= then
         });
         let over: Vec<u64> = over.map(|(ticket, _)| *ticket).collect();
         drop(state);
@@ -260,8 +310,9 @@ impl Client {
         let mut state = self.0.locks.0.lock();
         // of what was given up the new server knows nothing
         state.waiting.retain(|_, waiting| waiting.answer.is_some());
+        state.waiting.values_mut().for_each(|waiting| waiting.told = None);
         state.held.values_mut().for_each(|held| held.unsure = false);
-        let waits: Vec<Key> = state.waiting.values().map(|w| (w.request.node, w.request.owner)).collect();
+        let waits: Vec<Key> = state.waiting.values().map(Waiting::key).collect();
         state.held.retain(|key, held| !held.ranges.is_empty() || waits.contains(key));
         let mut all = Vec::new();
         for ((node, owner), held) in &state.held {
@@ -339,8 +390,16 @@ impl LockService for Client {
         if let Some(why) = hopeless {
             return answer(Err(Error::Io(why)));
         }
-        let answer = Some(answer);
-        let waiting = Waiting { request, caller, answer, is_asked: true, interrupted: false, since };
+        let waiting = Waiting {
+            request,
+            caller,
+            answer: Some(answer),
+            is_under_way: false,
+            told: None,
+            was_in_line: false,
+            interrupted: false,
+            since,
+        };
         self.0.locks.0.lock().waiting.insert(ticket, waiting);
         self.ask_for(ticket);
     }
@@ -350,7 +409,7 @@ impl LockService for Client {
         let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
         waiting.interrupted = true;
         drop(state);
-        // when the server is back, it is cancelled then
+        // else when the server is back, or has answered the call that is under way
         if self.is_up() {
             self.ask_to_cancel(ticket);
         }

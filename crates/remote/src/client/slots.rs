@@ -43,6 +43,9 @@ pub(super) struct Outstanding {
     of: Vec<NodeId>,
     /// Its place among calls that run in order, if it is one of those; and whether its change was told before.
     order: u64,
+    /// Its place among all that were asked for.
+    turn: u64,
+    about_locks: bool,
     is_foretold: bool,
     /// The server has taken the lease under which it was told: it must not run under another.
     is_doubtful: bool,
@@ -84,6 +87,7 @@ impl Outstanding {
             _ => Vec::new(),
         };
         let is_foretold = matches!(&call, Call::InOrder(_, Some(_), _));
+        let about_locks = matches!(&call, Call::Lock(..));
         let brings_data = matches!(&call, Call::Op(_, Op::Write { .. } | Op::Append { .. }));
         let frame = frame(&ToServer::Call(NO_SLOT, call));
         let (sent, answer) = (false, Some(answer));
@@ -98,6 +102,8 @@ impl Outstanding {
             brings_data,
             of,
             order: 0,
+            turn: 0,
+            about_locks,
             is_foretold,
             is_doubtful: false,
             sent,
@@ -201,6 +207,8 @@ pub(super) struct Slots {
     holds: Holds,
     /// Bytes that the answers to reads in slots may have.
     read_bytes: usize,
+    /// Calls that were asked for.
+    turns: u64,
 }
 
 #[derive(Default)]
@@ -213,6 +221,10 @@ struct Place {
 impl Slots {
     /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
+        if call.turn == 0 {
+            self.turns += 1;
+            call.turn = self.turns;
+        }
         if self.is_held(&call) {
             self.held.push_back(call);
             return None;
@@ -287,15 +299,26 @@ impl Slots {
         std::mem::take(&mut self.held).into_iter().filter_map(|call| self.enter(call)).collect()
     }
 
-    /// For a server that knows the session from a process before: calls keep their numbers. `in_order`: what was not
-    /// answered was not done. Returns those that may have been done and must not be done twice, and those that
+    /// For a server that knows the session from a process before: calls keep their numbers. But of locks it
+    /// knows nothing: calls about these come after `first`, which tell it what there was. `in_order`: what was not
+    /// answered was not done. Returns calls that may have been done and must not be done twice, and those that
     /// return references, which the server does not have.
-    pub(super) fn come_back(&mut self, in_order: bool) -> (Vec<Outstanding>, Vec<Outstanding>) {
-        let (mut lost, mut returned) = (Vec::new(), Vec::new());
+    pub(super) fn come_back(
+        &mut self,
+        in_order: bool,
+        first: Vec<Outstanding>,
+    ) -> (Vec<Outstanding>, Vec<Outstanding>) {
+        let mut lost = Vec::new();
+        let (of_locks, waiting): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|call| call.about_locks);
+        self.waiting = waiting;
+        let (mut returned, mut of_locks): (Vec<_>, Vec<_>) =
+            of_locks.into_iter().partition(|call| call.returns_references);
         for (place, at) in (0u16..).zip(&mut self.places) {
             let Some(call) = &at.call else { continue };
             let to = match call.returns_references {
                 true => &mut returned,
+                false if call.about_locks => &mut of_locks,
                 false if !in_order && !call.may_repeat() && !call.remembered => &mut lost,
                 false => continue,
             };
@@ -304,7 +327,16 @@ impl Slots {
             to.push(call);
             self.free.push(place);
         }
+        self.enter_again(first, of_locks);
         (lost, returned)
+    }
+
+    /// Puts calls into slots: `first`, and then the others in the order in which they were asked for.
+    fn enter_again(&mut self, first: Vec<Outstanding>, mut again: Vec<Outstanding>) {
+        again.sort_by_key(|call| call.turn);
+        for call in first.into_iter().chain(again) {
+            self.enter(Outstanding { sent: false, turn: 0, ..call });
+        }
     }
 
     /// Frames of calls that change content and may have been done.
@@ -315,9 +347,10 @@ impl Slots {
             .map(|call| unanswered_frame(&call.frame))
     }
 
-    /// Places with calls, to be sent again; those that run in order in theirs.
+    /// Places with calls, to be sent again; those that run in order in theirs, all others in the order in which
+    /// they were asked for: a lock that is asked for after another was given up must not be given up with it.
     pub(super) fn unanswered(&self) -> Vec<u16> {
-        let order = |at: &Place| at.call.as_ref().map(|call| call.order);
+        let order = |at: &Place| at.call.as_ref().map(|call| (call.order, call.turn));
         let mut places: Vec<_> =
             (0u16..).zip(&self.places).filter_map(|(place, at)| Some((order(at)?, place))).collect();
         places.sort_unstable();
@@ -356,10 +389,7 @@ impl Slots {
             self.take_all().into_iter().partition(|call| call.returns_references);
         let (again, lost): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(|call| in_order || call.may_repeat());
-        for mut call in first.into_iter().chain(again) {
-            call.sent = false;
-            self.enter(call);
-        }
+        self.enter_again(first, again);
         (lost, returned)
     }
 
@@ -514,6 +544,52 @@ mod tests {
         slots.answered(Slot { place: 8, number: 1 }).expect("a call");
         assert_eq!(slots.hold_changes(Holds::Nothing), [8], "content; the rest waits for slots");
         assert_eq!(slots.take_all().len(), usize::from(SLOTS_MAX) + 1);
+    }
+
+    fn about_locks(call: LockCall) -> Outstanding {
+        let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
+        Outstanding::new(Call::Lock(caller, call), 0, None, Box::new(drop))
+    }
+
+    /// Tickets of calls that cancel, in the order in which they are sent again.
+    fn tickets(slots: &mut Slots) -> Vec<u64> {
+        let mut tickets = Vec::new();
+        for place in slots.unanswered() {
+            if let Ok(ToServer::Call(_, Call::Lock(_, LockCall::Cancel { ticket }))) =
+                message::<ToServer<'_>>(&slots.sending(place)[4..])
+            {
+                tickets.push(ticket);
+            }
+        }
+        tickets
+    }
+
+    #[test]
+    fn calls_are_sent_again_in_the_order_in_which_they_were_asked_for() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        for _ in 0..3 {
+            slots.enter(call(true, &answers)).expect("a slot");
+        }
+        for (place, ticket) in [(1, 1), (0, 2), (2, 3)] {
+            slots.answered(Slot { place, number: 1 }).expect("a call");
+            assert_eq!(slots.enter(about_locks(LockCall::Cancel { ticket })), Some(place));
+        }
+        assert_eq!(tickets(&mut slots), [1, 2, 3]);
+        slots.restart(false, vec![about_locks(LockCall::Cancel { ticket: 9 })]);
+        assert_eq!(tickets(&mut slots), [9, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_server_is_told_what_is_locked_before_it_hears_what_is_unlocked() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        for ticket in 1..3 {
+            slots.enter(about_locks(LockCall::Cancel { ticket })).expect("a slot");
+        }
+        while slots.enter(call(true, &answers)).is_some() {}
+        assert_eq!(slots.enter(about_locks(LockCall::Cancel { ticket: 3 })), None);
+        let (lost, returned) = slots.come_back(vec![about_locks(LockCall::Cancel { ticket: 9 })]);
+        assert_eq!((lost.len(), returned.len(), tickets(&mut slots)), (0, 0, vec![9, 1]));
+        assert_eq!(slots.take_all().len(), usize::from(SLOTS_MAX) + 3);
     }
 
     #[test]

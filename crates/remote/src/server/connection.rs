@@ -221,18 +221,27 @@ impl Conversation {
 }
 
 /// A client that is let in says something.
-fn hear_in(
+fn hear_in(of: (&Arc<Shared>, &Arc<Connection>), session: &Arc<Session>, said: ToServer<'_>) -> Then {
+    let (shared, connection) = of;
+    match said {
+        // nothing comes after it, by whichever connection
+        ToServer::Bye => {
+            shared.forget_session(session);
+            shared.leases.leave(session.id.number);
+            Then::End
+        }
+        said => session.hear(&connection.line, || act_upon(of, session, said)).unwrap_or(Then::End),
+    }
+}
+
+/// Does what the client of a session says.
+fn act_upon(
     (shared, connection): (&Arc<Shared>, &Arc<Connection>),
     session: &Arc<Session>,
     said: ToServer<'_>,
 ) -> Then {
     let recovery = &shared.recovery;
     match said {
-        ToServer::Call(_, Call::InOrder(_, Some(_), _))
-            if recovery.is_parking(session) && !session.hears(&connection.line) =>
-        {
-            Then::End
-        }
         ToServer::Call(slot, Call::InOrder(caller, Some(behind), op)) if recovery.is_parking(session) => {
             let coming = Coming { slot, caller, behind: Some(behind), op };
             connection.goes_on(recovery.park(session, &coming))
@@ -269,11 +278,6 @@ fn hear_in(
             shared.leases.share(session.id.number, &nodes);
             Then::GoOn
         }
-        ToServer::Again(..) | ToServer::Unanswered(..) | ToServer::CaughtUp
-            if !session.hears(&connection.line) =>
-        {
-            Then::End
-        }
         ToServer::Again(caller, told, op) => connection.goes_on(recovery.hear(session, (caller, told, &op))),
         ToServer::Unanswered(slot, caller, op) => match session.done_before(slot) {
             Some(told) => connection.goes_on(recovery.hear_unanswered(session, (caller, told, &op))),
@@ -283,12 +287,7 @@ fn hear_in(
             recovery.caught_up(session.id.number);
             Then::GoOn
         }
-        ToServer::Bye => {
-            shared.forget_session(session);
-            shared.leases.leave(session.id.number);
-            Then::End
-        }
-        ToServer::Hello(_) => connection.is_wrong("a message came out of order"),
+        ToServer::Bye | ToServer::Hello(_) => connection.is_wrong("a message came out of order"),
     }
 }
 

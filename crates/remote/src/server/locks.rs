@@ -2,14 +2,14 @@
 //!
 //! A call about locks is answered at once, so that it keeps no slot: a request that waits is answered
 //! [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`]. That message may be
-//! lost with its connection. So a client that comes back asks again for what it waits for, which does no
-//! harm.
+//! lost with its connection. So a client that comes back asks again for what it waits for, and no slot keeps
+//! the answer that it waits: it would be told so for ever.
 
 use super::session::{Answer, Session};
 use super::{Shared, rights};
 use crate::message::{Caller, ToClient, frame};
 use leeward_fs::locks::{LockCall, LockReply, LockRequest, OwnedLock};
-use leeward_fs::{Op, Reply, Result};
+use leeward_fs::{Error, Op, Reply, Result};
 use leeward_vfs::locks::LockTable;
 use std::sync::Arc;
 
@@ -48,23 +48,29 @@ fn set(
     let node = request.node;
     let (ctx, is_restricted) = match session.admit(caller, &Op::GetAttr { node }) {
         Ok(admitted) => admitted,
-        Err(e) => return answer.give(None, Err(e)),
+        Err(e) => return refuse(&shared.locks, session, (e, ticket), answer),
     };
     if !is_restricted {
         return ask(&shared.locks, session, (request, ticket), answer);
     }
     // it may be cancelled while it is checked
     if let Err(e) = shared.locks.announce(session.id.number, ticket) {
-        return answer.give(None, Err(e));
+        return refuse(&shared.locks, session, (e, ticket), answer);
     }
     let (table, of) = (shared.locks.clone(), session.clone());
     rights::may_open(&shared.gate, session, ctx, node, move |permitted| match permitted {
         Ok(()) => ask(&table, &of, (request, ticket), answer),
         Err(e) => {
             table.forget_announced(of.id.number, ticket);
-            answer.give(None, Err(e));
+            refuse(&table, &of, (e, ticket), answer);
         }
     });
+}
+
+/// Refuses a request. It may be in line, if it was asked for before.
+fn refuse(table: &LockTable, session: &Session, (why, ticket): (Error, u64), answer: Answer) {
+    table.cancel(session.id.number, ticket);
+    answer.give(None, Err(why));
 }
 
 fn ask(table: &LockTable, session: &Arc<Session>, (request, ticket): (LockRequest, u64), answer: Answer) {

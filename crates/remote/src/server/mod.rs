@@ -5,9 +5,9 @@
 //! silent for too long; `serve-settle` answers changes when the kernel of this machine has dropped what
 //! it cached of them.
 //!
-//! Locks: a connection's phase, the tables of connections and strangers, the table of sessions, a session's
-//! state, its references, a pipe; later ones may be taken under earlier ones. None is held while the gate
-//! is called.
+//! Locks: a connection's phase, what a session hears, the tables of connections and strangers, the table of
+//! sessions, a session's state, its references, a pipe; later ones may be taken under earlier ones. Only what
+//! a session hears is held while the gate is called.
 
 mod access;
 mod admit;

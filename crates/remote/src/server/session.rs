@@ -8,6 +8,7 @@ use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
+use leeward_fs::locks::LockReply;
 use leeward_fs::sessions::{self, Outcome, SessionRecord};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
@@ -62,6 +63,8 @@ pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) key: PublicKey,
     since: Nanos,
+    /// Held while something is done that its client has said, and while its client gets another connection.
+    hearing: Mutex<()>,
     state: Mutex<State>,
     /// What its host asks for is counted there.
     pub(super) counts: Arc<Counts>,
@@ -218,6 +221,7 @@ impl Session {
             id,
             key,
             since: now,
+            hearing: Mutex::default(),
             state: Mutex::new(state),
             counts,
             promised: AtomicUsize::new(0),
@@ -357,9 +361,13 @@ impl Session {
         state.slots.is_empty() && state.connection.is_none() && !state.is_known
     }
 
-    /// Whether what comes by a connection counts.
-    pub(super) fn hears(&self, line: &Arc<Line>) -> bool {
-        self.state.lock().connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, line))
+    /// Does what came by a connection, while the session has that one. `None`: it has another by now, by which its
+    /// client says again what was not answered.
+    pub(super) fn hear<R>(&self, line: &Arc<Line>, act: impl FnOnce() -> R) -> Option<R> {
+        let _hearing = self.hearing.lock();
+        let of_line = |connection: &Arc<Line>| Arc::ptr_eq(connection, line);
+        let is_heard = self.state.lock().connection.as_ref().is_some_and(of_line);
+        is_heard.then(act)
     }
 
     /// Tells the client that changes up to this number are durable.
@@ -406,8 +414,10 @@ impl Session {
         self.state.lock().connection.clone()
     }
 
-    /// Answers go there from now on. The connection before ends. False: the session has ended.
+    /// Answers go there from now on. The connection before ends: what came by it is done by now, or never is.
+    /// False: the session has ended.
     pub(super) fn connected(&self, connection: &Arc<Line>) -> bool {
+        let _hearing = self.hearing.lock();
         let mut state = self.state.lock();
         if state.ended {
             return false;
@@ -723,9 +733,15 @@ impl Answer {
             let _ = self.settle.send(Settled { session: self.session.clone(), slot, leased, result });
             return;
         }
-        let is_kept = like.is_none_or(|like| like.changes || like.takes_references);
+        let is_kept = like.map_or(!is_passing(&result), |like| like.changes || like.takes_references);
         self.session.answered(slot, result, leased, is_kept);
     }
+}
+
+/// Whether an answer may be wrong when it is given again: the request may have its lock by then, and what told
+/// its client so may be lost.
+fn is_passing(result: &Result<Reply>) -> bool {
+    matches!(result, Ok(Reply::Lock(LockReply::Waits)))
 }
 
 impl Drop for Answer {

@@ -2,6 +2,7 @@
 
 use super::server_keys;
 use leeward_env::Told;
+use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, Reply, Result};
 use leeward_remote::message::{
     Call, Leased, SessionId, Slot, Standing, ToClient, ToServer, VERSION, frame, message,
@@ -87,6 +88,15 @@ impl Peer {
                 ToServer::Call(slot, _) => self.answer(slot, Ok(Reply::Done), None),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    /// The next call, which is about locks.
+    pub fn about_locks(&mut self) -> (Slot, LockCall) {
+        let bytes = self.hear();
+        match message(&bytes).expect("a message") {
+            ToServer::Call(slot, Call::Lock(_, call)) => (slot, call),
+            other => panic!("{other:?}"),
         }
     }
 

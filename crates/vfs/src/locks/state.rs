@@ -390,13 +390,11 @@ impl State {
 
     pub(super) fn cancel(&mut self, session: u64, ticket: u64, answers: &mut Answers) -> bool {
         let Some(of) = self.sessions.get_mut(&session) else { return false };
-        if let Some(cancelled) = of.announced.get_mut(&ticket) {
-            *cancelled = true;
-            return true;
-        }
+        // it may be both: in line, and asked for again
+        let is_announced = of.announced.get_mut(&ticket).map(|cancelled| *cancelled = true).is_some();
         let id = of.waiting.get(&ticket).copied();
         let waiter = id.and_then(|id| self.drop_waiter(id));
-        let was_there = waiter.is_some();
+        let was_there = waiter.is_some() || is_announced;
         answers.extend(waiter.map(|waiter| (waiter.answer, Err(Error::Interrupted))));
         was_there
     }

@@ -164,6 +164,12 @@ fn one_who_waits_no_longer_does_not_get_it_later() {
     assert!(rig.change(|state, answers| state.cancel(2, 5, answers)));
     assert_eq!(rig.wait(B, 5, (0, 9), Exclusive), Some(Err(Error::Interrupted)));
     assert_eq!(rig.wait(B, 5, (0, 9), Exclusive), None);
+    // one that waits, and is cancelled before it comes again
+    rig.state.announce(2, 5).expect("announced");
+    assert!(rig.change(|state, answers| state.cancel(2, 5, answers)));
+    assert_eq!(rig.wait(B, 5, (0, 9), Exclusive), Some(Err(Error::Interrupted)));
+    rig.release(C, Posix);
+    assert_eq!((rig.told(), rig.state.count(2)), (vec![(5, Err(Error::Interrupted))], 0));
 }
 
 #[test]
