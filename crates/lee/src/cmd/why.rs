@@ -11,7 +11,7 @@ use leeward_volume::admin;
 use serde::Serialize;
 use std::path::Path;
 
-/// Explain the slowest operations of the last ten minutes, and what other machines have lost
+/// Explain the slowest operations of late, and what other machines have lost
 ///
 /// Shows what each operation was, how long it took, what it waited for, and behind whom, where that
 /// is known. An operation can wait for its turn, its user's ceiling, a thread, the lock of the

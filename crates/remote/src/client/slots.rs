@@ -587,7 +587,7 @@ mod tests {
         }
         while slots.enter(call(true, &answers)).is_some() {}
         assert_eq!(slots.enter(about_locks(LockCall::Cancel { ticket: 3 })), None);
-        let (lost, returned) = slots.come_back(vec![about_locks(LockCall::Cancel { ticket: 9 })]);
+        let (lost, returned) = slots.come_back(false, vec![about_locks(LockCall::Cancel { ticket: 9 })]);
         assert_eq!((lost.len(), returned.len(), tickets(&mut slots)), (0, 0, vec![9, 1]));
         assert_eq!(slots.take_all().len(), usize::from(SLOTS_MAX) + 3);
     }
