@@ -279,9 +279,6 @@ fn inodes_without_a_name_are_kept_until_clients_have_said_which_they_have() {
     let mut rig = Rig::served();
     let one = client(1);
     let nodes: Vec<NodeId> = [b"a", b"b", b"c"].map(|name| rig.file(&one, name).0).to_vec();
-    let unlink = |rig: &Rig, name: &[u8]| {
-        rig.tell(&one, Op::Unlink { dir: NodeId::ROOT, name, over: Precondition::Any });
-    };
     unlink(&rig, b"a");
     unlink(&rig, b"b");
     rig.cell.commit().expect("committed");
@@ -301,12 +298,32 @@ fn inodes_without_a_name_are_kept_until_clients_have_said_which_they_have() {
     rig.clean();
 }
 
+fn unlink(rig: &Rig, name: &[u8]) {
+    rig.tell(&client(1), Op::Unlink { dir: NodeId::ROOT, name, over: Precondition::Any });
+}
+
 #[test]
-fn after_an_orderly_end_there_are_no_sessions() {
+fn after_an_orderly_end_sessions_are_away_and_their_unlinked_files_are_there() {
     let mut rig = Rig::served();
-    rig.file(&called(1, 0, 1), b"f");
-    rig.reopen();
-    assert_eq!((rig.cell.sessions(), rig.cell.outcomes(1)), (vec![], Ok(vec![])));
+    let nodes = [b"a", b"b"].map(|name| rig.file(&called(1, 0, 1), name).0);
+    unlink(&rig, b"a");
+    for _ in 0..2 {
+        rig.reopen();
+        let sessions = rig.cell.sessions();
+        assert!(!sessions.is_empty() && sessions.iter().all(|session| session.away));
+        let call = rig.cell.outcomes(1).map(|outcomes| outcomes.iter().map(|(_, o)| o.call).collect());
+        assert_eq!(call, Ok(vec![1]), "what was done is not done once more");
+    }
+    // removed before its client has said that it has it open
+    unlink(&rig, b"b");
+    rig.rest();
+    let is_there = |rig: &Rig, node: NodeId| rig.call(Op::GetAttr { node }).is_ok();
+    assert!(nodes.iter().all(|node| is_there(&rig, *node)));
+    rig.cell.refer(&nodes[..1]);
+    rig.cell.keep_all_inodes(false);
+    rig.rest();
+    assert_eq!(nodes.map(|node| is_there(&rig, node)), [true, false]);
+    rig.call(Op::Forget { node: nodes[0], count: 1 }).expect("forgotten");
     rig.clean();
 }
 
