@@ -225,7 +225,11 @@ fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
         signal(pid, libc::SIGKILL);
         until("the killed server to end", || !Place::is_lee(pid));
         until("the path to be back", || fs::read(&file).is_ok_and(|content| content == [n]));
-        until("the keeper to note it", || first.ask(&["status", "--json"]).json()["restarts"] == n + 1);
+        // until then `lee status` says that it is coming back
+        until("the keeper to note it", || {
+            let said = first.ask(&["status", "--json"]);
+            said.code == 0 && said.json()["restarts"] == n + 1
+        });
     }
     // While its keeper is slow, another machine takes the cell: then this one does not take it back.
     signal(keeper, libc::SIGSTOP);
