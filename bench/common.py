@@ -30,6 +30,11 @@ def call(*args, **kw):
     return done.stdout
 
 
+def as_user(uid, *args):
+    """The command, run as this user."""
+    return [str(a) for a in ("setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", *args)]
+
+
 class System:
     """A file system under test: a directory to work in, and the daemons behind it."""
 

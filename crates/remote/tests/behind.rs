@@ -11,21 +11,11 @@ use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_volume::admin::QuotaSet;
 use rig::proxy::{Proxy, WHOLE};
-use rig::{Rig, lookup, make, seed, user, write};
+use rig::{Random, Rig, lookup, make, seed, user, write};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;
-
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-}
 
 fn make_dir(client: &Client, dir: NodeId, name: &[u8]) -> NodeId {
     let op = Op::Make { dir, name, make: Make::Dir, mode: 0o755, umask: 0 };

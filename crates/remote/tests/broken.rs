@@ -6,10 +6,10 @@ mod rig;
 
 use leeward_env::Env;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply};
-use leeward_remote::{Client, Grant, Unreachable};
+use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::{Rig, lookup, make, read, user, write};
+use rig::{Random, Rig, lookup, make, read, user, write};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,16 +20,6 @@ use std::time::Duration;
 const ROOT: NodeId = NodeId::ROOT;
 /// No test takes longer.
 const WATCHDOG: Duration = Duration::from_secs(60);
-
-/// Numbers that look random.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-}
 
 /// Runs each on a thread of its own, and waits for all: none may hang or panic.
 fn all_end(env: &Env, jobs: Vec<Box<dyn FnOnce() + Send>>) {
@@ -68,13 +58,7 @@ struct Way {
 
 impl Way {
     fn client(&self) -> Client {
-        loop {
-            match rig::client(&self.env, self.at, [self.seed; 32], None) {
-                Ok(client) => return client,
-                Err(Unreachable::Silent(_)) => (),
-                Err(refused) => panic!("{refused}"),
-            }
-        }
+        rig::client_at_last(&self.env, self.at, self.seed)
     }
 }
 

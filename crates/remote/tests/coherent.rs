@@ -15,7 +15,7 @@ use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::{Backend, Gate};
 use rig::proxy::{Proxy, WHOLE};
 use rig::raw::Raw;
-use rig::{INVITATION, Rig, caching_client, lookup, make, seed, user};
+use rig::{INVITATION, Random, Rig, caching_client, lookup, make, seed, user};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,20 +23,6 @@ use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;
 const ACL: &[u8] = b"system.posix_acl_access";
-
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len())]
-    }
-}
 
 /// Who asks.
 enum Actor {

@@ -12,10 +12,10 @@ mod rig;
 use judge::{Asked, Event, MODE, Node, Place, Said, Shown, State, judge};
 use leeward_env::Env;
 use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
-use leeward_remote::{Client, Grant, Unreachable};
+use leeward_remote::{Client, Grant};
 use leeward_vfs::{Backend, Gate};
 use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::{Dead, Rig, user};
+use rig::{Dead, Random, Rig, client_at_last, user};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,18 +30,8 @@ const USERS: usize = 2;
 const OPS: usize = 6;
 const ROUNDS: usize = 4;
 
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
-    fn place(&mut self) -> Place {
-        (self.below(DIRS), self.below(NAMES.len()))
-    }
+fn any_place(random: &mut Random) -> Place {
+    (random.below(DIRS), random.below(NAMES.len()))
 }
 
 /// Who asks.
@@ -80,13 +70,15 @@ fn shown(attr: &Attr) -> Said {
 impl Actor {
     fn choose(&mut self, number: u64) -> Asked {
         let known = self.known.get(self.random.below(self.known.len().max(1))).map(|node| node.0);
-        let place = self.random.place();
+        let place = any_place(&mut self.random);
         match (self.random.below(16), known) {
             (0..3, _) => Asked::Make(place),
             (3, _) => Asked::Unlink(place),
-            (4..6, _) => {
-                Asked::Rename { from: place, to: self.random.place(), replace: self.random.below(3) > 0 }
-            }
+            (4..6, _) => Asked::Rename {
+                from: place,
+                to: any_place(&mut self.random),
+                replace: self.random.below(3) > 0,
+            },
             (6, _) => Asked::List(place.0),
             (7, Some(node)) => Asked::Link { node, at: place },
             (8..10, Some(node)) => Asked::Write { node, content: number },
@@ -212,7 +204,7 @@ impl Machines {
         let clients = proxies.iter().enumerate().map(|(number, proxy)| {
             let seed = 100 + number as u8;
             rig.know(seed, &format!("machine{number}"), Grant::default());
-            connect(&rig.env, proxy, seed)
+            client_at_last(&rig.env, proxy.at, seed)
         });
         let clients = clients.collect();
         Machines { proxies, clients }
@@ -233,16 +225,6 @@ impl Machines {
 
     fn close(self) {
         self.clients.iter().for_each(Client::close);
-    }
-}
-
-fn connect(env: &Env, proxy: &Proxy, seed: u8) -> Client {
-    loop {
-        match rig::client(env, proxy.at, [seed; 32], None) {
-            Ok(client) => return client,
-            Err(Unreachable::Silent(_)) => (),
-            Err(refused) => panic!("{refused}"),
-        }
     }
 }
 
@@ -285,7 +267,6 @@ fn history(
         .collect();
     let numbers = AtomicU64::new(0);
     let (mut states, mut count) = (BTreeSet::from([State::default()]), 0);
-    let mut unanswered: Vec<Event> = Vec::new();
     for round in 0..ROUNDS {
         let mut events: Vec<Event> = std::thread::scope(|scope| {
             let rounds: Vec<_> =
@@ -294,7 +275,6 @@ fn history(
             rounds.into_iter().flat_map(|round| round.join().expect("no panic")).collect()
         });
         count += events.len();
-        events.append(&mut unanswered);
         let after = judge(&states, &events);
         if after.is_empty() {
             events.sort_by_key(|event| event.asked_at);

@@ -1,7 +1,6 @@
 //! Judges a history: whether there is an order of all operations, each between when it was asked and when it
 //! was answered, in which one file system would have given these answers (linearizability, by the search of
 //! Wing and Gong with the states that were seen).
-#![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -54,6 +53,7 @@ pub struct Shown {
 /// One operation, with when it was asked and answered.
 #[derive(Clone, Debug)]
 pub struct Event {
+    #[allow(dead_code)] // for people who read a failure
     pub who: usize,
     pub asked_at: u64,
     pub answered_at: u64,

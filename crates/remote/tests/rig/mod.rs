@@ -148,7 +148,7 @@ impl Rig {
 
     /// Kills the server, and starts another with the cell as it is on disk now. `then`: in between.
     pub fn crash(&mut self, then: impl FnOnce()) {
-        let left = (0..10).find_map(|_| copy_of(self.dir.path())).expect("a copy");
+        let left = copy_of(self.dir.path());
         let server = self.server.take().expect("a server");
         server.stop();
         server.hang_up(false);
@@ -163,7 +163,7 @@ impl Rig {
     /// Another server starts with the cell as it is on disk now, where another port is; the one before does not know.
     /// Whoever was connected must not hear of it any more, and `lead_on` leads them to the other one.
     pub fn die(&mut self, lead_on: impl FnOnce(SocketAddr)) -> Dead {
-        let left = (0..10).find_map(|_| copy_of(self.dir.path())).expect("a copy");
+        let left = copy_of(self.dir.path());
         let server = self.server.take();
         let dir = std::mem::replace(&mut self.dir, left);
         let (cell, gate) = open(&self.env, &self.dir);
@@ -220,15 +220,32 @@ impl Rig {
     }
 }
 
-/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that they speak of. `None`:
-/// something was removed meanwhile.
-fn copy_of(cell: &std::path::Path) -> Option<TempDir> {
-    let left = tempfile::tempdir().expect("a directory");
-    let copy = |what: &str| {
+/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that they speak of.
+fn copy_of(cell: &std::path::Path) -> TempDir {
+    let copy = |left: &TempDir, what: &str| {
         let (from, to) = (cell.join(what), left.path().join(what));
         std::process::Command::new("cp").arg("-aT").args([from, to]).status().expect("cp runs").success()
     };
-    ["meta", "data", "cell"].into_iter().all(copy).then_some(left)
+    // again if something was removed meanwhile
+    let whole = (0..10).find_map(|_| {
+        let left = tempfile::tempdir().expect("a directory");
+        ["meta", "data", "cell"].iter().all(|what| copy(&left, what)).then_some(left)
+    });
+    whole.expect("a copy")
+}
+
+/// Numbers from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    pub fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
 }
 
 /// What the key of a host of this name is made of.
@@ -243,6 +260,17 @@ pub fn client(
     invitation: Option<[u8; 16]>,
 ) -> std::result::Result<Client, Unreachable> {
     caching_client(env, at, (seed, invitation), None)
+}
+
+/// The same for a known host, over a network that may break: tries until it is there.
+pub fn client_at_last(env: &Env, at: SocketAddr, seed: u8) -> Client {
+    loop {
+        match client(env, at, [seed; 32], None) {
+            Ok(client) => return client,
+            Err(Unreachable::Silent(_)) => (),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
 }
 
 /// The same, with a cache on disk.
