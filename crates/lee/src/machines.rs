@@ -1,7 +1,7 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
+use crate::control::MachineSession;
 use crate::control::server::Service;
-use crate::control::{Loss, MachineSession, MachineUse};
 use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
@@ -11,7 +11,7 @@ use leeward_env::{Ctx, Env};
 use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
-use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, PublicKey, Server, SessionInfo};
+use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, SessionInfo};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
@@ -130,7 +130,7 @@ impl Machines {
 
     /// What machines have told their programs and is lost.
     pub fn losses(&self) -> Vec<Loss> {
-        self.server.losses().into_iter().map(Loss::from).collect()
+        self.server.losses()
     }
 
     /// Ends a session; false: there is none of that number.
@@ -146,21 +146,6 @@ impl Machines {
     /// Tells all machines how the cell was closed.
     pub fn hang_up(&self, durable: bool) {
         self.server.hang_up(durable);
-    }
-}
-
-impl From<HostFigures> for MachineUse {
-    fn from(of: HostFigures) -> MachineUse {
-        let HostFigures { number: _, host, sessions, requests, read_bytes, written_bytes, nanos, lost } = of;
-        MachineUse { host, sessions, requests, read_bytes, written_bytes, nanos, lost }
-    }
-}
-
-impl From<leeward_remote::Loss> for Loss {
-    fn from(of: leeward_remote::Loss) -> Loss {
-        let leeward_remote::Loss { host, uid, changes, first_secs, last_secs, why, nodes } = of;
-        let nodes = nodes.into_iter().map(|node| node.0).collect();
-        Loss { host, uid, changes, first_secs, last_secs, why, nodes }
     }
 }
 

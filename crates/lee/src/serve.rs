@@ -8,7 +8,7 @@
 
 use crate::background::Start;
 use crate::control::server::{Server, Service};
-use crate::control::{self, DoorConnections, Flows, MachineSession, MachineUse, Running};
+use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
 use crate::doors::{self, CellHere, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
@@ -803,7 +803,6 @@ impl Service for CellService {
         };
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
         let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
-        let machines = machines.into_iter().map(MachineUse::from).collect();
         Flows { report, paths, volumes, dirty_bytes: dirty, machines, losses }
     }
 

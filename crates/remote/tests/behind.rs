@@ -198,7 +198,7 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
 
     let losses = rig.server().losses();
     let loss = losses.iter().find(|loss| loss.uid == Some(0)).expect("the server says what was lost");
-    assert_eq!((&*loss.host, loss.changes, &loss.nodes[..]), ("alone", 1, &[dir][..]));
+    assert_eq!((&*loss.host, loss.changes, &loss.nodes[..]), ("alone", 1, &[dir.0][..]));
     assert!(loss.why.starts_with("it was silent for "), "{}", loss.why);
     let waited = rig.gate.report();
     assert!(waited.for_machine_nanos["alone"] > 3_000_000_000, "{:?}", waited.for_machine_nanos);

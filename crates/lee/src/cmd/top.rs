@@ -2,12 +2,13 @@
 //! reports of the gate.
 
 use super::{Invocation, flows};
-use crate::control::{Flows, MachineUse};
+use crate::control::Flows;
 use crate::fail::Fail;
 use crate::output::{self, Format, Side, Table};
 use crate::{size, system};
 use clap::ValueEnum;
 use leeward_env::waits::Cause;
+use leeward_remote::HostFigures;
 use leeward_vfs::ledger::{FlowReport, Usage};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -175,11 +176,11 @@ fn rates(before: &Flows, now: &Flows, order: Order) -> Shown {
 
 /// Machines that are connected, or did something.
 fn machines(before: &Flows, now: &Flows, seconds: f64) -> Vec<MachineRow> {
-    let none = MachineUse::default();
+    let none = HostFigures::default();
     let (before_waits, now_waits) = (&before.report.for_machine_nanos, &now.report.for_machine_nanos);
-    let earlier: BTreeMap<&str, &MachineUse> =
+    let earlier: BTreeMap<&str, &HostFigures> =
         before.machines.iter().map(|machine| (&*machine.host, machine)).collect();
-    let row = |now: &MachineUse| {
+    let row = |now: &HostFigures| {
         let before = earlier.get(&*now.host).copied().unwrap_or(&none);
         let requests = now.requests.saturating_sub(before.requests);
         let per_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-9);
@@ -429,15 +430,15 @@ mod tests {
 
     #[test]
     fn machines_that_are_connected_or_did_something_are_shown() {
-        let machine = |host: &str, sessions, requests| MachineUse {
+        let machine = |host: &str, sessions, requests| HostFigures {
             host: host.into(),
             sessions,
             requests,
             read_bytes: requests * 10,
             nanos: requests * 2_000_000,
-            ..MachineUse::default()
+            ..HostFigures::default()
         };
-        let at = |secs, machines: Vec<MachineUse>| Flows { machines, ..flows(secs, &[]) };
+        let at = |secs, machines: Vec<HostFigures>| Flows { machines, ..flows(secs, &[]) };
         let before = at(1, vec![machine("a", 1, 10), machine("gone", 0, 5)]);
         let now = at(3, vec![machine("a", 1, 30), machine("gone", 0, 5), machine("new", 1, 0)]);
         let shown = rates(&before, &now, Order::Share).machines;
@@ -458,7 +459,7 @@ mod tests {
             usage.waited_nanos = [("leases".to_owned(), waited)].into_iter().collect();
             usage.for_machine_nanos = [("node17".to_owned(), waited)].into_iter().collect();
             flows.report.for_machine_nanos = [("node17".to_owned(), waited)].into_iter().collect();
-            flows.machines = vec![MachineUse { host: "node17".into(), ..MachineUse::default() }];
+            flows.machines = vec![HostFigures { host: "node17".into(), ..HostFigures::default() }];
             flows
         };
         let shown = rates(&at(1, 900, 0, 0), &at(2, 1000, 300, 2_100_000_000), Order::Share);

@@ -1,11 +1,12 @@
 //! `lee why`: what the slowest operations of the last minutes waited for.
 
 use super::{Invocation, flows, reach};
-use crate::control::{Flows, Loss};
+use crate::control::Flows;
 use crate::fail::Fail;
 use crate::mounts::is_below;
 use crate::output::{self, Side, Table};
 use crate::{mounts, size, system, when};
+use leeward_remote::Loss;
 use leeward_vfs::ledger::{SlowReport, Waited};
 use leeward_volume::admin;
 use serde::Serialize;

@@ -15,6 +15,7 @@ pub mod server;
 
 use crate::locate::CellDir;
 use leeward_env::disk::held::HeldDir;
+use leeward_remote::{HostFigures, Loss};
 use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{AnyRequest, Failure, Progress};
 use serde::{Deserialize, Serialize};
@@ -122,49 +123,10 @@ pub struct Flows {
     pub dirty_bytes: Vec<(u32, u64)>,
     /// What other machines have asked for.
     #[serde(default)]
-    pub machines: Vec<MachineUse>,
+    pub machines: Vec<HostFigures>,
     /// What other machines have told their programs and is lost, the latest first.
     #[serde(default)]
     pub losses: Vec<Loss>,
-}
-
-/// Changes that a machine has told its programs and that are lost, for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loss {
-    /// Name of the host.
-    pub host: String,
-    /// The user; `None`: it is not known whose they were.
-    pub uid: Option<u32>,
-    /// How many; 0: it is not known whether there were any.
-    pub changes: u64,
-    /// When the first was lost, seconds since 1970.
-    pub first_secs: i64,
-    /// When the last was.
-    pub last_secs: i64,
-    /// Why, as the end of a sentence.
-    pub why: String,
-    /// Some of the inodes that they were about.
-    pub nodes: Vec<u64>,
-}
-
-/// What a machine has asked for since the process began to serve.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineUse {
-    /// Name of the host.
-    pub host: String,
-    /// Its sessions that are connected now.
-    pub sessions: u64,
-    /// Requests.
-    pub requests: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Time from the arrival of requests to their answers, nanoseconds.
-    pub nanos: u64,
-    /// Changes that its programs were told of and that are lost.
-    #[serde(default)]
-    pub lost: u64,
 }
 
 /// A machine that has mounted the cell.

@@ -5,11 +5,11 @@
 //! Every user who can reach the mount may connect.
 
 use super::server::{Handler, failure, not_understood, peer, prepare, too_many};
-use super::{Answer, CALL_BYTES_MAX, Call, Line, Loss, MountState, read_line, write_line};
+use super::{Answer, CALL_BYTES_MAX, Call, Line, MountState, read_line, write_line};
 use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_fs::Op;
-use leeward_remote::{Client, CommandLost, LostFiles, User};
+use leeward_remote::{Client, CommandLost, Loss, LostFiles, User};
 use leeward_vfs::Backend;
 use leeward_volume::admin::{AnyRequest, Done, Failure};
 use serde::Serialize;

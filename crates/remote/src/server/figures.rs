@@ -3,14 +3,16 @@
 use leeward_env::{Env, Machine, Nanos};
 use leeward_fs::{Op, Reply, Result};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a host has asked for since the server began to serve.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a host has asked for since the server began to serve, also in the answers to commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFigures {
-    /// A number that no other host has, in this process.
+    /// A number that no other host has, in this process; not in answers.
+    #[serde(skip)]
     pub number: u32,
     /// The host.
     pub host: String,
@@ -25,6 +27,7 @@ pub struct HostFigures {
     /// Time from the arrival of requests to their answers, nanoseconds.
     pub nanos: u64,
     /// Changes that its programs were told of and that are lost.
+    #[serde(default)]
     pub lost: u64,
 }
 

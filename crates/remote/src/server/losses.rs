@@ -10,6 +10,7 @@ use leeward_env::{Env, Nanos};
 use leeward_fs::leases::NOT_ALONE;
 use leeward_fs::{Error, NodeId};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 
 /// Why a change is refused of a client that is away.
@@ -20,8 +21,8 @@ const NODES_MAX: usize = 4;
 /// How long one is kept after the last change that was added to it, seconds.
 const KEPT_SECS: i64 = 7 * 86_400;
 
-/// Changes that are lost for one reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Changes that are lost for one reason, also in the answers to commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// The host whose programs were told of them.
     pub host: String,
@@ -35,8 +36,8 @@ pub struct Loss {
     pub last_secs: i64,
     /// Why, as the end of a sentence.
     pub why: String,
-    /// Some of the inodes that they were about.
-    pub nodes: Vec<NodeId>,
+    /// Numbers of some of the inodes that they were about.
+    pub nodes: Vec<u64>,
 }
 
 impl Loss {
@@ -61,7 +62,8 @@ impl Losses {
         let mut all = self.all.lock();
         let loss = find_or_begin(&mut all, (host, Some(uid), why), self.now_secs());
         loss.changes += 1;
-        let new = nodes.iter().filter(|node| !loss.nodes.contains(node)).copied().collect::<Vec<_>>();
+        let new =
+            nodes.iter().map(|node| node.0).filter(|node| !loss.nodes.contains(node)).collect::<Vec<_>>();
         loss.nodes.extend(new);
         loss.nodes.truncate(NODES_MAX);
     }
@@ -168,7 +170,7 @@ mod tests {
         let shown: Vec<_> = all.iter().map(|loss| (&*loss.host, loss.uid, loss.changes)).collect();
         assert_eq!(shown, [("b", None, 0), ("a", Some(8), 1), ("a", Some(7), 1), ("a", Some(7), 6)]);
         assert_eq!(all[3].last_secs - all[3].first_secs, 10);
-        assert_eq!(all[3].nodes, [1, 2, 3, 4].map(NodeId));
+        assert_eq!(all[3].nodes, [1, 2, 3, 4]);
     }
 
     #[test]
