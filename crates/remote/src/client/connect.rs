@@ -401,11 +401,9 @@ impl Shared {
     fn go_on(self: &Arc<Self>) {
         let heard = self.heard.load(Ordering::Relaxed);
         let tell = Client(self.clone()).tell_locks(locks::may_be_kept(heard, self.env.now()));
-        let tell =
-            tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
-        let (lost, returned) = state.slots.come_back(in_order, tell.collect());
+        let (lost, returned) = state.slots.come_back(in_order, tell);
         drop(state);
         if in_order {
             self.files.lock().closed();
@@ -437,13 +435,11 @@ impl Shared {
         let heard = self.heard.load(Ordering::Relaxed);
         let are_kept = !is_same_server && locks::may_be_kept(heard, self.env.now());
         let tell = Client(self.clone()).tell_locks(are_kept);
-        let tell =
-            tell.into_iter().map(|(call, answer)| Outstanding::new(call, self.env.now(), None, answer));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
         // the process that has done them is there: another one after it is asked for them
         let told = if is_same_server { Vec::new() } else { state.told.take_all() };
-        let (lost, returned) = state.slots.restart(in_order, tell.collect());
+        let (lost, returned) = state.slots.restart(in_order, tell);
         drop(state);
         // the server has taken back what the session held
         returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));

@@ -777,10 +777,14 @@ impl State {
         self.content.versions(node, &(begin..end), size).unwrap_or_default()
     }
 
-    /// Whether attributes are older than what this client has told of the inode.
+    /// Whether attributes may be older than what this client has told of the inode.
+    fn may_be_old(&self, attr: &Attr) -> bool {
+        self.known.get(&attr.node).is_some_and(|known| attr.ctime < known.told_at)
+    }
+
+    /// Whether they are: nobody else can have changed it since.
     fn are_old(&self, attr: &Attr) -> bool {
-        let known = self.known.get(&attr.node).filter(|_| self.alone.contains_key(&attr.node));
-        known.is_some_and(|known| attr.ctime < known.told_at)
+        self.alone.contains_key(&attr.node) && self.may_be_old(attr)
     }
 
     fn learn_attr(&mut self, since: u64, leased: &Leased, attr: &Attr) {

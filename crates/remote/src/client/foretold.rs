@@ -206,11 +206,12 @@ impl Client {
         now
     }
 
+    /// Whether attributes in an answer may be older than what programs were told.
     fn may_be_old(&self, attr: &Attr) -> bool {
         self.0.behind.lock().touches(attr.node) || self.0.copies.may_be_old(attr)
     }
 
-    /// Attributes that an answer has and that are older than what programs were told are asked for again, in
+    /// Attributes that an answer has and that may be older than what programs were told are asked for again, in
     /// order: of an inode with changes under way that was asked for by a name which is not known here.
     pub(super) fn newest(&self, ctx: Ctx, result: Result<Reply>, answer: Answer) {
         match result {

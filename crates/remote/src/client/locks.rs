@@ -15,7 +15,7 @@
 //! A request that nobody waits for any more (its program was killed, or its time is over, while the server
 //! was away) is cancelled when the server is back; what was given meanwhile is unlocked.
 
-use super::slots::Answer;
+use super::slots::{Answer, Outstanding};
 use super::{Client, Phase};
 use crate::message::{Call, Caller};
 use leeward_env::{Class, Ctx, Nanos};
@@ -306,7 +306,7 @@ impl Client {
 
     /// Calls that tell another server what there is. `is_kept`: nobody else can have had it. If not, all is
     /// lost.
-    pub(super) fn tell_locks(&self, is_kept: bool) -> Vec<(Call<'static>, Answer)> {
+    pub(super) fn tell_locks(&self, is_kept: bool) -> Vec<Outstanding> {
         let mut state = self.0.locks.0.lock();
         // of what was given up the new server knows nothing
         state.waiting.retain(|_, waiting| waiting.answer.is_some());
@@ -331,7 +331,8 @@ impl Client {
         let calls = all.chunks(TOLD_MAX).map(|some| {
             let (client, told) = (self.clone(), some.to_vec());
             let answer: Answer = Box::new(move |result| client.were_told(&told, result));
-            (Call::Lock(nobody(), LockCall::Tell(some.to_vec())), answer)
+            let call = Call::Lock(nobody(), LockCall::Tell(some.to_vec()));
+            Outstanding::new(call, self.0.env.now(), None, answer)
         });
         calls.collect()
     }

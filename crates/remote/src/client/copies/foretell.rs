@@ -86,11 +86,10 @@ impl Copies {
         nodes
     }
 
-    /// Whether attributes are older than what this client has told of the inode.
+    /// Whether attributes may be older than what this client has told of the inode, also where others have changed it
+    /// since: an answer may come from before both.
     pub(in crate::client) fn may_be_old(&self, attr: &Attr) -> bool {
-        // also where others have changed it since: the answer may come from before that, and from before what
-        // was told
-        self.0.state.lock().known.get(&attr.node).is_some_and(|known| attr.ctime < known.told_at)
+        self.0.state.lock().may_be_old(attr)
     }
 
     /// The inode behind a name, as far as it is known.
