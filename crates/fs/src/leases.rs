@@ -81,6 +81,8 @@ pub struct Granted {
     /// Where the answer tells all names of a directory: the name of its directory of snapshots, which
     /// may not be among them.
     pub snapshot_dir: Option<Box<[u8]>>,
+    /// The inodes that it has changed.
+    pub changed: Vec<NodeId>,
 }
 
 thread_local! {
@@ -92,6 +94,11 @@ thread_local! {
 /// the operation as well, for those of others.
 pub fn take_granted() -> Granted {
     GRANTED.take()
+}
+
+/// The operation of a client has changed these inodes.
+pub fn note_changed(nodes: &[NodeId]) {
+    GRANTED.with_borrow_mut(|granted| granted.changed.extend_from_slice(nodes));
 }
 
 /// The answer tells all names of a directory, see [`Granted::snapshot_dir`].

@@ -21,7 +21,7 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -309,14 +309,30 @@ pub enum Leased {
         snapshot_dir: Option<Box<[u8]>>,
         /// On these inodes the client has an exclusive lease.
         alone: Vec<NodeId>,
+        /// The operation has changed these inodes, which neither it names nor the answer tells of: they were
+        /// behind its names.
+        changed: Vec<NodeId>,
     },
 }
 
 impl Leased {
+    /// Of the inode that was asked about, and all that the answer has attributes of.
+    pub fn all() -> Leased {
+        Leased::AllBut { others: Vec::new(), snapshot_dir: None, alone: Vec::new(), changed: Vec::new() }
+    }
+
     /// The inodes on which the client has an exclusive lease.
     pub fn alone(&self) -> &[NodeId] {
         match self {
             Leased::AllBut { alone, .. } => alone,
+            Leased::Nothing => &[],
+        }
+    }
+
+    /// The inodes that were changed by their names.
+    pub fn changed(&self) -> &[NodeId] {
+        match self {
+            Leased::AllBut { changed, .. } => changed,
             Leased::Nothing => &[],
         }
     }
@@ -645,11 +661,12 @@ impl Wire<'_> for Leased {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Leased::Nothing => out.push(0),
-            Leased::AllBut { others, snapshot_dir, alone } => {
+            Leased::AllBut { others, snapshot_dir, alone, changed } => {
                 out.push(1);
                 others.put(out);
                 snapshot_dir.put(out);
                 alone.put(out);
+                changed.put(out);
             }
         }
     }
@@ -661,6 +678,7 @@ impl Wire<'_> for Leased {
                 others: Wire::take(from)?,
                 snapshot_dir: Wire::take(from)?,
                 alone: Wire::take(from)?,
+                changed: Wire::take(from)?,
             }),
             _ => Err(Malformed::Unknown),
         }

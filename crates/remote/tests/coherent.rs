@@ -344,6 +344,49 @@ fn a_client_that_is_cut_off_is_waited_for_six_seconds() {
     assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o640, "old attributes");
 }
 
+/// While a rename is under way another client puts another inode under its new name. The client that asked for the
+/// rename knows in the end what it has replaced.
+#[test]
+fn what_a_rename_replaces_may_have_come_after_it_was_asked_for() {
+    let rig = Rig::new();
+    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
+    rig.know(200, "far", Grant::default());
+    let far = rig::client(&rig.env, proxy.at, [200; 32], None).expect("connected");
+    let (a, b) = (rig.host("aa", Grant::default()), rig.host("bb", Grant::default()));
+    let dir = |name| {
+        let op = Op::Make { dir: ROOT, name, make: Make::Dir, mode: 0o755, umask: 0 };
+        b.call(&user(0), op).and_then(Reply::attr).expect("made").node
+    };
+    let (from, to, links) = (dir(b"from"), dir(b"to"), dir(b"links"));
+    let [source, _, other] = [(from, &b"source"[..]), (to, b"name"), (from, b"other")]
+        .map(|(dir, name)| make(&b, dir, name).expect("made").node);
+    b.call(&user(0), Op::Link { node: source, dir: links, name: b"source" }).expect("linked");
+    rig.env.sleep(Duration::from_millis(100));
+    for (dir, name) in [(from, &b"source"[..]), (to, b"name"), (from, b"other")] {
+        lookup(&a, dir, name).expect("found");
+    }
+    // the rename waits for one who keeps the source, and nothing else that it is about
+    lookup(&far, links, b"source").expect("found");
+    proxy.hold(true);
+    let rename = |client: &Client, name: &[u8]| {
+        let (from_name, mode) = (name, RenameMode::Replace);
+        client.call(&user(0), Op::Rename { from_dir: from, from_name, to_dir: to, to_name: b"name", mode })
+    };
+    let look = || {
+        let attr = a.call(&user(1), Op::GetAttr { node: other }).and_then(Reply::attr);
+        attr.expect("attributes").nlink
+    };
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| rename(&a, b"source"));
+        rig.env.sleep(Duration::from_millis(300));
+        assert_eq!(rename(&b, b"other"), Ok(Reply::Done));
+        assert!(!slow.is_finished() && look() == 1, "it is not replaced yet");
+        proxy.hold(false);
+        assert_eq!(slow.join().expect("no panic"), Ok(Reply::Done));
+    });
+    assert_eq!(look(), 0, "links of what was replaced");
+}
+
 /// A client that says that it is there and answers no recall loses its leases as well.
 #[test]
 fn a_client_that_keeps_what_it_is_asked_for_loses_it() {

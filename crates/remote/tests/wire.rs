@@ -193,7 +193,12 @@ fn messages_of_a_server_have_these_bytes() {
     };
     let welcome_hex =
         format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
-    let all_but = Leased::AllBut { others: vec![B], snapshot_dir: Some((*b".snap").into()), alone: vec![A] };
+    let all_but = Leased::AllBut {
+        others: vec![B],
+        snapshot_dir: Some((*b".snap").into()),
+        alone: vec![A],
+        changed: vec![B],
+    };
     let all = [
         (welcome, &welcome_hex[..]),
         (ToClient::Refused(Refusal::UnknownHost, "no".into()), "02 02 02000000 6e6f"),
@@ -201,7 +206,7 @@ fn messages_of_a_server_have_these_bytes() {
         (
             ToClient::Answer(SLOT, Ok(Reply::Done), all_but, Some(TOLD)),
             &format!(
-                "03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01000000 0807060504030201 01 {TOLD_HEX} 00"
+                "03 0201 06050403 01 01000000 1100000000000000 01 05000000 2e736e6170 01000000 0807060504030201 01000000 1100000000000000 01 {TOLD_HEX} 00"
             )[..],
         ),
         (ToClient::Answer(SLOT, Err(Error::NotFound), Leased::Nothing, None), "04 0201 06050403 00 00 02"),

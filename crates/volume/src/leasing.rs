@@ -11,7 +11,7 @@ use leeward_data::PoolId;
 use leeward_env::Ctx;
 use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_env::waits;
-use leeward_fs::leases::{NOT_ALONE, Recalling};
+use leeward_fs::leases::{self, NOT_ALONE, Recalling};
 use leeward_fs::{Error, NodeId, Result, Time};
 
 /// Clients may change things by themselves while a pool has room for so many times what they can have told
@@ -47,6 +47,9 @@ impl Shard {
         }
         if is_ok {
             self.leave_alone(ctx, tx, &changed);
+            if ctx.client > 0 {
+                leases::note_changed(&changed);
+            }
         }
         Agreed { first: None, told_later }
     }

@@ -352,7 +352,8 @@ impl Shared {
         if at > 0 {
             self.behind.lock().heard_change(at);
         }
-        let not_kept = answered.and_then(|(call, _)| call.answer(result, &leased));
+        let not_kept =
+            answered.and_then(|(call, _)| call.answer(result, &leased, |nodes| self.drop_attributes(nodes)));
         self.drop_pages(not_kept.into_iter().collect());
     }
 
@@ -408,7 +409,7 @@ impl Shared {
         if in_order {
             self.files.lock().closed();
         }
-        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
+        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing, |_| ()));
         let why = "the server was started anew, and whether this was done is not known";
         lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));
     }
@@ -442,7 +443,7 @@ impl Shared {
         let (lost, returned) = state.slots.restart(in_order, tell);
         drop(state);
         // the server has taken back what the session held
-        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing));
+        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing, |_| ()));
         let mut files = self.files.lock();
         match (in_order, is_same_server) {
             (true, _) => files.closed(),

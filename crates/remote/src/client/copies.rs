@@ -8,7 +8,7 @@
 //! Changes of this client need no recall. What they change is dropped before they are sent, and what
 //! other answers say of it is not kept until they are answered. To know that, each inode and each
 //! name belongs to one of a few **marks**, which note when it was last touched. Two that share one
-//! only keep less.
+//! only keep less. Of changes that remove or move what is behind names see `removing`.
 //!
 //! The front end counts references to the inodes that it knows, also where a copy answers it. The
 //! server hears only of the last one that is returned.
@@ -16,6 +16,7 @@
 //! One lock, held for a few instructions.
 
 mod foretell;
+mod removing;
 
 use super::content::{Ahead, Content, Found, Reading};
 use super::disk::{Block, DiskContent};
@@ -27,6 +28,7 @@ use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
 use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, Time};
 use parking_lot::Mutex;
+use removing::Removing;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -72,6 +74,7 @@ struct State {
     /// Counts whatever touches a mark.
     events: u64,
     marks: Box<[Mark]>,
+    removing: Removing,
 }
 
 /// An inode that the front end knows.
@@ -161,10 +164,19 @@ pub(super) struct Asked {
     references: bool,
     /// Its answer was told before: the front end has counted its references.
     is_foretold: bool,
-    /// It may change inodes that are behind names which are not known.
-    unknown: bool,
+    /// Its number among the changes that remove or move what is behind names.
+    removes: Option<u64>,
     /// Where content that it reads is kept, besides.
     disk: Option<Arc<DiskContent>>,
+}
+
+/// What the front end may have kept and must drop now.
+#[derive(Default)]
+pub(super) struct NotKept {
+    /// It gets pages of this inode of which no recall will be for.
+    pub(super) pages: Option<NodeId>,
+    /// Attributes of these are old.
+    pub(super) attrs: Vec<NodeId>,
 }
 
 /// What is known of a range of a file that may be on disk.
@@ -215,6 +227,7 @@ impl Copies {
             alone: FxHashMap::default(),
             events: 0,
             marks: vec![Mark::default(); MARKS].into(),
+            removing: Removing::default(),
         };
         Copies(Arc::new(Shared { env: env.clone(), state: Mutex::new(state) }))
     }
@@ -246,19 +259,24 @@ impl Copies {
     pub(super) fn asked(&self, ctx: &Ctx, op: &Op<'_>) -> Asked {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
-        let (mut changes, mut unknown) = (Vec::new(), false);
+        let (mut changes, mut removes) = (Vec::new(), None);
         if op.changes() {
             if let Op::SetXattr { node, .. } | Op::RemoveXattr { node, .. } | Op::Link { node, .. } = *op {
                 // rules apply from now on that are not foretold; where none do the answer grants it again
                 state.alone.remove(&node);
             }
-            let behind = state.behind_names(op);
-            unknown = behind.is_none();
+            let names = removed_names(op);
+            let behind = state.behind_names(&names);
+            let is_unknown = behind.is_none();
             for change in touched(op).into_iter().chain(behind.unwrap_or_default()) {
                 state.forget(&change, now);
                 changes.push(change.mark());
             }
             changes = state.begin(changes);
+            if !names.is_empty() {
+                let of = names.iter().flat_map(|(dir, name)| [Of::Inode(*dir), Of::Name(*dir, name)]);
+                removes = Some(state.removing.begin(of.map(|of| of.mark()).collect(), is_unknown));
+            }
         }
         if let Op::Read { node, .. } = *op
             && let Some(known) = state.known.get_mut(&node)
@@ -267,7 +285,7 @@ impl Copies {
         }
         let references = ctx.refs && op.gives_references();
         let mut asked = Asked::new(self, state.events, changes, what(op));
-        (asked.unknown, asked.references) = (unknown, references);
+        (asked.removes, asked.references) = (removes, references);
         asked
     }
 
@@ -480,6 +498,20 @@ fn data_of(result: &Result<Reply>) -> &[u8] {
     }
 }
 
+/// The names of which a change removes, replaces or moves what is behind them.
+fn removed_names<'a>(op: &Op<'a>) -> Vec<(NodeId, &'a [u8])> {
+    match *op {
+        Op::Unlink { dir, name, .. }
+        | Op::RmDir { dir, name }
+        | Op::Place { dir, name, .. }
+        | Op::CompleteUpload { dir, name, .. } => vec![(dir, name)],
+        Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+            vec![(from_dir, from_name), (to_dir, to_name)]
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// What a change touches.
 fn touched<'a>(op: &Op<'a>) -> Vec<Of<'a>> {
     let mut all = Vec::new();
@@ -537,7 +569,7 @@ impl State {
     }
 
     fn attr(&self, node: NodeId) -> Option<Attr> {
-        self.copy(node)?.attr
+        self.copy(node)?.attr.filter(|_| !self.removing.any_unknown())
     }
 
     /// The size of a file.
@@ -605,6 +637,7 @@ impl State {
     fn touch(&mut self, marks: &[usize]) {
         self.events += 1;
         marks.iter().for_each(|mark| self.marks[*mark].last = self.events);
+        self.removing.touched(marks);
     }
 
     /// Whether nothing has touched these since that event, and nothing changes them.
@@ -637,30 +670,26 @@ impl State {
         }
     }
 
-    /// The inodes behind the names that a change removes; `None`: of some name it is not known what is
-    /// behind it, and any copy may be of that.
-    fn behind_names(&mut self, op: &Op<'_>) -> Option<Vec<Of<'static>>> {
-        let names = match *op {
-            Op::Unlink { dir, name, .. } | Op::RmDir { dir, name } => [Some((dir, name)), None],
-            Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
-                [Some((from_dir, from_name)), Some((to_dir, to_name))]
-            }
-            Op::Place { dir, name, .. } | Op::CompleteUpload { dir, name, .. } => [Some((dir, name)), None],
-            _ => [None, None],
-        };
+    /// The inodes behind these names; `None`: of some name it is not known what is behind it.
+    fn behind_names(&self, names: &[(NodeId, &[u8])]) -> Option<Vec<Of<'static>>> {
         let mut behind = Vec::new();
-        let mut is_known = true;
-        for (dir, name) in names.into_iter().flatten() {
-            let copy = self.copy(dir);
-            match copy.and_then(|copy| copy.names.get(name)) {
+        for (dir, name) in names {
+            let copy = self.copy(*dir)?;
+            match copy.names.get(*name) {
                 Some(found) => behind.extend(found.map(|(node, _)| Of::Attr(node))),
-                None => is_known &= copy.is_some_and(|copy| copy.has_none(name)),
+                None if copy.has_none(name) => (),
+                None => return None,
             }
         }
-        if !is_known {
+        Some(behind)
+    }
+
+    /// A change that removes or moves what is behind names was not answered, or it is not known what came of it:
+    /// of which inodes copies are old.
+    fn not_answered(&mut self, removes: Option<u64>) {
+        if removes.is_some_and(|number| self.removing.end(number)) {
             self.drop_copies();
         }
-        is_known.then_some(behind)
     }
 
     /// Changes of this client begin.
@@ -696,6 +725,7 @@ impl State {
     /// Drops all copies; the inodes that had some, or that the front end may have pages of.
     fn clear(&mut self, now: Nanos) -> Vec<NodeId> {
         self.content.void_all(now);
+        self.removing.all_touched();
         let kept = self.known.iter_mut().filter(|(_, known)| known.copy.is_some() || known.read);
         let kept = kept.map(|(node, known)| {
             known.read = false;
@@ -902,14 +932,13 @@ impl Asked {
             what,
             references: false,
             is_foretold: false,
-            unknown: false,
+            removes: None,
             disk: None,
         }
     }
 
-    /// The answer has come, and goes to the front end. An inode that the front end gets pages of which no
-    /// recall will be for.
-    pub(super) fn answered(mut self, result: &mut Result<Reply>, leased: &Leased) -> Option<NodeId> {
+    /// The answer has come, and goes to the front end.
+    pub(super) fn answered(mut self, result: &mut Result<Reply>, leased: &Leased) -> NotKept {
         let (copies, disk) = (self.copies.clone(), self.disk.take());
         let from = match self.what {
             What::Read(node, from) | What::Ahead(node, from) => (node, from),
@@ -945,7 +974,7 @@ impl Asked {
         self
     }
 
-    fn learned(mut self, state: &mut State, result: &Result<Reply>, leased: &Leased) -> Option<NodeId> {
+    fn learned(mut self, state: &mut State, result: &Result<Reply>, leased: &Leased) -> NotKept {
         let now = self.copies.0.env.now();
         // its own changes are over, and part of the answer
         self.changes.iter().for_each(|mark| state.marks[*mark].changes -= 1);
@@ -972,11 +1001,7 @@ impl Asked {
             (What::Name(dir, name), Err(Error::NotFound)) if self.changes.is_empty() => {
                 state.learn_name(since, leased, (*dir, name), None);
             }
-            (What::Gone(dir, name), Ok(Reply::Removed { node, .. })) => {
-                let of = Of::Attr(*node);
-                state.forget(&of, now);
-                state.touch(&[of.mark()]);
-                self.unknown = false;
+            (What::Gone(dir, name), Ok(Reply::Removed { .. })) => {
                 state.learn_name(since, leased, (*dir, name), None);
             }
             (What::Xattr(node, which), Ok(Reply::Data(value))) if value.len() <= XATTR_BYTES_MAX => {
@@ -995,31 +1020,36 @@ impl Asked {
             _ => (),
         }
         state.learn_alone(since, leased, now);
+        let removes = self.removes.take();
+        match result {
+            Err(Error::Io(_)) => state.not_answered(removes),
+            _ => _ = removes.map(|number| state.removing.end(number)),
+        }
         state.touch(&std::mem::take(&mut self.changes));
-        if std::mem::take(&mut self.unknown) {
-            state.drop_copies();
+        for of in leased.changed().iter().map(|node| Of::Attr(*node)) {
+            state.forget(&of, now);
+            state.touch(&[of.mark()]);
         }
         state.make_room();
-        match self.what {
+        let keeps = |node: &NodeId| state.known.get(node).is_some_and(|known| known.kept);
+        let pages = match self.what {
             What::Read(node, _) if result.is_ok() => {
                 let is_kept = leased.has(node) && state.is_quiet(since, &[Of::Inode(node)]);
-                let keeps = state.known.get(&node).is_some_and(|known| known.kept);
-                (keeps && !is_kept).then_some(node)
+                Some(node).filter(|node| keeps(node) && !is_kept)
             }
             _ => None,
-        }
+        };
+        NotKept { pages, attrs: leased.changed().iter().copied().filter(keeps).collect() }
     }
 }
 
 impl Drop for Asked {
     /// Also of one that was never answered.
     fn drop(&mut self) {
-        if !self.changes.is_empty() || self.unknown {
+        if !self.changes.is_empty() || self.removes.is_some() {
             let mut state = self.copies.0.state.lock();
+            state.not_answered(self.removes);
             state.end(&self.changes);
-            if self.unknown {
-                state.drop_copies();
-            }
         }
     }
 }

@@ -211,20 +211,48 @@ impl Client {
         self.0.behind.lock().touches(attr.node) || self.0.copies.may_be_old(attr)
     }
 
-    /// Attributes that an answer has and that may be older than what programs were told are asked for again, in
-    /// order: of an inode with changes under way that was asked for by a name which is not known here.
-    pub(super) fn newest(&self, ctx: Ctx, result: Result<Reply>, answer: Answer) {
-        match result {
-            Ok(Reply::Attr(attr)) if self.may_be_old(&attr) => {
-                super::Backend::run(self, ctx, Op::GetAttr { node: attr.node }, answer);
+    /// Looks up a name at the server. Behind one that is not known here may be an inode of which programs were told
+    /// what the server has not done yet: then once more, after that. `before`: the inode that was found before, and
+    /// what it was told then is done.
+    pub(super) fn look_up(
+        &self,
+        ctx: Ctx,
+        (dir, name): (NodeId, &[u8]),
+        before: Option<NodeId>,
+        answer: Answer,
+    ) {
+        let (client, kept): (_, Box<[u8]>) = (self.clone(), name.into());
+        let found = move |result: Result<Reply>| match result {
+            Ok(Reply::Attr(attr)) if before != Some(attr.node) && client.may_be_old(&attr) => {
+                client.look_up_again(ctx, (dir, kept), attr.node, answer);
             }
-            Ok(Reply::Entries(entries)) => self.newest_entries(ctx, entries, 0, answer),
             other => answer(other),
-        }
+        };
+        self.ask_op(&ctx, Op::Lookup { dir, name }, Box::new(found));
     }
 
-    /// The same for those entries from this one on.
-    fn newest_entries(&self, ctx: Ctx, mut entries: Vec<Entry>, from: usize, answer: Answer) {
+    fn look_up_again(&self, ctx: Ctx, (dir, name): (NodeId, Box<[u8]>), before: NodeId, answer: Answer) {
+        let until = self.0.behind.lock().ends(&[dir, before]);
+        let client = self.clone();
+        self.0.when_answered(until, move || {
+            let other = client.clone();
+            let found: Answer = Box::new(move |result| {
+                if ctx.refs {
+                    // that of the answer before
+                    super::Backend::forget(&other, ctx, before, 1);
+                }
+                answer(result);
+            });
+            match client.0.copies.answer(&ctx, &Op::Lookup { dir, name: &name }) {
+                Some(known) => found(known),
+                None => client.look_up(ctx, (dir, &name), Some(before), found),
+            }
+        });
+    }
+
+    /// Attributes of these entries, from this one on, that may be older than what programs were told are asked for
+    /// again, in order.
+    pub(super) fn newest_entries(&self, ctx: Ctx, mut entries: Vec<Entry>, from: usize, answer: Answer) {
         let is_old = |entry: &Entry| entry.attr.is_some_and(|attr| self.may_be_old(&attr));
         let Some(at) = entries[from..].iter().position(is_old).map(|at| from + at) else {
             return answer(Ok(Reply::Entries(entries)));

@@ -455,11 +455,15 @@ impl Backend for Client {
                     answer(result);
                 })
             }
-            Op::Lookup { .. } | Op::List { attrs: true, .. } => {
+            Op::Lookup { dir, name } => return self.look_up(ctx, (dir, name), None, Box::new(answer)),
+            Op::List { attrs: true, .. } => {
                 let client = self.clone();
-                // the reference is counted already
+                // the references are counted already
                 let ctx = Ctx { refs: false, ..ctx };
-                Box::new(move |result| client.newest(ctx, result, Box::new(answer)))
+                Box::new(move |result| match result {
+                    Ok(Reply::Entries(entries)) => client.newest_entries(ctx, entries, 0, Box::new(answer)),
+                    other => answer(other),
+                })
             }
             _ => match files::changed(&op) {
                 Some(node) => {

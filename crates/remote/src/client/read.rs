@@ -115,8 +115,8 @@ impl DiskRead {
         let start = ((fetch.range.start - first) as usize).min(end);
         let mut result = Ok(Reply::Data(bytes[start..end].to_vec()));
         // the version was that of a lease
-        let leased = Leased::AllBut { others: Vec::new(), snapshot_dir: None, alone: Vec::new() };
-        let not_kept = asked.answered(&mut result, &leased);
+        let leased = Leased::all();
+        let not_kept = asked.answered(&mut result, &leased).pages;
         (fetch.answer)(result);
         self.client.0.drop_pages(not_kept.into_iter().collect());
     }

@@ -165,15 +165,22 @@ impl Outstanding {
 
     /// Fails, whatever the server may have done.
     pub(super) fn fail(self, why: Error) {
-        self.answer(Err(why), &Leased::Nothing);
+        self.answer(Err(why), &Leased::Nothing, |_| ());
     }
 
-    /// Answers. An inode of which the front end must not keep what it gets.
-    pub(super) fn answer(self, mut result: Result<Reply>, leased: &Leased) -> Option<NodeId> {
+    /// Answers. `drop_attributes`: of inodes of which the front end may have kept old ones, before it is answered.
+    /// An inode of which it must not keep the pages that it gets.
+    pub(super) fn answer(
+        self,
+        mut result: Result<Reply>,
+        leased: &Leased,
+        drop_attributes: impl FnOnce(&[NodeId]),
+    ) -> Option<NodeId> {
         let answer = self.answer?;
-        let not_kept = self.keeps.and_then(|keeps| keeps.answered(&mut result, leased));
+        let not_kept = self.keeps.map(|keeps| keeps.answered(&mut result, leased)).unwrap_or_default();
+        drop_attributes(&not_kept.attrs);
         answer(result);
-        not_kept
+        not_kept.pages
     }
 
     fn put_slot(&mut self, slot: Slot) {
@@ -477,7 +484,7 @@ mod tests {
             assert!(slots.answered(Slot { place: 0, number: number - 1 }).is_none());
             assert!(slots.answered(Slot { place: 7, number }).is_none());
             let (done, next) = slots.answered(slot).expect("the call");
-            done.answer(Ok(Reply::Done), &Leased::Nothing);
+            done.answer(Ok(Reply::Done), &Leased::Nothing, |_| ());
             assert!(next.is_none() && slots.answered(slot).is_none(), "an answer that comes twice");
         }
         assert_eq!(answers.load(Ordering::Relaxed), 3);

@@ -153,6 +153,8 @@ pub(super) enum Begun {
 pub(super) struct Like {
     changes: bool,
     takes_references: bool,
+    /// The inode that it names.
+    node: Option<NodeId>,
     /// What the client is told of, and may keep.
     tells_of: Option<NodeId>,
 }
@@ -160,25 +162,27 @@ pub(super) struct Like {
 impl Like {
     pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
         let takes_references = ctx.refs && op.gives_references();
-        Like { changes: op.changes(), takes_references, tells_of: tells_of(op).filter(|_| ctx.client > 0) }
+        let tells_of = tells_of(op).filter(|_| ctx.client > 0);
+        Like { changes: op.changes(), takes_references, node: op.node(), tells_of }
     }
 }
 
 /// What of an answer the client may keep: of what it tells, that on which the client has got leases.
 fn leased(like: Option<Like>, result: &Result<Reply>) -> Leased {
-    let Granted { nodes, exclusive: alone, snapshot_dir } = leases::take_granted();
-    let Some(of) = like.and_then(|like| like.tells_of).filter(|_| !nodes.is_empty()) else {
-        return match alone.is_empty() {
-            true => Leased::Nothing,
-            false => {
-                let others = result.iter().flat_map(Reply::references).collect();
-                Leased::AllBut { others, snapshot_dir: None, alone }
-            }
-        };
-    };
+    let Granted { nodes, exclusive: alone, snapshot_dir, mut changed } = leases::take_granted();
+    let references = || result.iter().flat_map(Reply::references);
+    let named = like.and_then(|like| like.node);
+    changed.retain(|node| Some(*node) != named && references().all(|told| told != *node));
+    let tells_of = like.and_then(|like| like.tells_of);
+    // what an answer tells nothing lasting of is not kept
+    let nodes = if tells_of.is_some() { nodes } else { Vec::new() };
+    if nodes.is_empty() && alone.is_empty() && changed.is_empty() {
+        return Leased::Nothing;
+    }
     let granted: FxHashSet<NodeId> = nodes.into_iter().collect();
-    let told = std::iter::once(of).chain(result.iter().flat_map(Reply::references));
-    Leased::AllBut { others: told.filter(|node| !granted.contains(node)).collect(), snapshot_dir, alone }
+    let told = tells_of.into_iter().chain(references());
+    let others = told.filter(|node| !granted.contains(node)).collect();
+    Leased::AllBut { others, snapshot_dir, alone, changed }
 }
 
 /// The inode that the answer to an operation tells something lasting of.
@@ -778,6 +782,23 @@ mod tests {
         let host = Host { name: "host".into(), grant: Grant::default() };
         let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0, "host"));
         Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0)
+    }
+
+    /// Who changes what is in a directory may get a lease on that and none on the directory.
+    #[test]
+    fn an_answer_with_an_exclusive_lease_lets_keep_nothing_else() {
+        let env = leeward_env::Env::real();
+        let (leases, dir, file) = (Leases::new(&env), NodeId(5), NodeId(6));
+        leases.join(1, None);
+        leases.grant(1, &[file]);
+        leases::take_granted();
+        leases.grant_alone(1, &[file]);
+        leases::note_changed(&[dir, file]);
+        let ctx = Ctx { client: 1, ..Ctx::user(0, 0) };
+        let like = Like::of(&ctx, &Op::Unlink { dir, name: b"x", over: leeward_fs::Precondition::Any });
+        let leased = leased(Some(like), &Ok(Reply::Removed { node: file, nlink: 1 }));
+        assert!(!leased.has(dir), "{leased:?}");
+        assert_eq!((leased.alone(), leased.changed()), (&[file][..], &[file][..]));
     }
 
     #[test]
