@@ -32,6 +32,8 @@ pub enum Said {
     NotFound,
     Exists,
     Attr(Node, Shown),
+    /// Attributes that another event has.
+    Inode(Node),
     /// Links that are left.
     Removed(Node, u32),
     Content(u64),
@@ -97,7 +99,7 @@ impl State {
         Some(match *asked {
             Asked::Make(place) => match (self.names.contains_key(&place), said) {
                 (true, _) => Said::Exists,
-                (false, Said::Attr(node, _)) if !self.files.contains_key(node) => {
+                (false, Said::Attr(node, _) | Said::Inode(node)) if !self.files.contains_key(node) => {
                     self.names.insert(place, *node);
                     self.files.insert(*node, File { content: 0, mode: MODE, links: 1 });
                     self.shown(*node)?
@@ -163,10 +165,24 @@ impl State {
         match &event.said {
             // it was done, or was not
             Said::Unknown => answer.map_or_else(|| vec![self.clone()], |_| vec![next, self.clone()]),
+            Said::Inode(node) if matches!(&answer, Some(Said::Attr(of, _)) if of == node) => vec![next],
             said if answer.as_ref() == Some(said) => vec![next],
             _ => Vec::new(),
         }
     }
+}
+
+/// Changes that a server may have answered that came after the one that made them: it tells what the file is like
+/// then. The attributes are judged as if they had been asked for at the same time.
+pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
+    let apart = |event: &Event| match (&event.asked, &event.said) {
+        (Asked::Make(_) | Asked::Link { .. } | Asked::Chmod { .. }, Said::Attr(node, _)) => {
+            let change = Event { said: Said::Inode(*node), ..event.clone() };
+            vec![change, Event { asked: Asked::Look(*node), ..event.clone() }]
+        }
+        _ => vec![event.clone()],
+    };
+    events.iter().flat_map(apart).collect()
 }
 
 /// The states in which the file system may be after these events, at most 128, if it was in one of these before.
