@@ -9,7 +9,8 @@
 mod judge;
 mod rig;
 
-use judge::{Asked, Event, MODE, Node, Place, Said, Shown, State, judge, with_attributes_apart};
+use judge::{Asked, Event, MODE, Node, Place, Said, Shown, State};
+use judge::{judge, with_attributes_apart, without_unanswered};
 use leeward_env::Env;
 use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
 use leeward_remote::{Client, Grant};
@@ -268,6 +269,7 @@ fn history(
         .collect();
     let numbers = AtomicU64::new(0);
     let (mut states, mut count) = (BTreeSet::from([State::default()]), 0);
+    let mut made = BTreeSet::new();
     for round in 0..ROUNDS {
         let mut events: Vec<Event> = std::thread::scope(|scope| {
             let rounds: Vec<_> =
@@ -277,7 +279,8 @@ fn history(
         });
         count += events.len();
         if meanwhile.is_some() {
-            events = with_attributes_apart(&events);
+            made.extend(events.iter().filter_map(Event::made));
+            events = without_unanswered(with_attributes_apart(&events), &made);
         }
         let after = judge(&states, &events);
         if after.is_empty() {

@@ -63,6 +63,16 @@ pub struct Event {
     pub said: Said,
 }
 
+impl Event {
+    /// The inode that it has made.
+    pub fn made(&self) -> Option<Node> {
+        match (&self.asked, &self.said) {
+            (Asked::Make(_), Said::Attr(node, _)) => Some(*node),
+            _ => None,
+        }
+    }
+}
+
 /// What is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State {
@@ -183,6 +193,26 @@ pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
         _ => vec![event.clone()],
     };
     events.iter().flat_map(apart).collect()
+}
+
+/// Leaves out what speaks of inodes that nobody was told to have made. A server that crashes may have shown to others
+/// what it had not answered yet: it is made again later, as another inode.
+pub fn without_unanswered(events: Vec<Event>, made: &BTreeSet<Node>) -> Vec<Event> {
+    let is_made = |node: &Node| made.contains(node);
+    let speaks_of_made = |event: &Event| {
+        let asked = match &event.asked {
+            Asked::Link { node, .. } | Asked::Write { node, .. } | Asked::Chmod { node, .. } => is_made(node),
+            Asked::Read(node) | Asked::Look(node) => is_made(node),
+            _ => true,
+        };
+        asked
+            && match &event.said {
+                Said::Attr(node, _) | Said::Inode(node) | Said::Removed(node, _) => is_made(node),
+                Said::Names(names) => names.values().all(is_made),
+                _ => true,
+            }
+    };
+    events.into_iter().filter(speaks_of_made).collect()
 }
 
 /// The states in which the file system may be after these events, at most 128, if it was in one of these before.
