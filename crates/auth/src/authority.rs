@@ -110,12 +110,48 @@ impl Authority {
             return Err(Refusal::Malformed(format!("it has more than {TOKEN_BYTES_MAX} bytes")));
         }
         let accounts = self.accounts();
-        // base64 has no dots
-        if token.contains('.') { self.wlcg(&accounts, token, wait) } else { self.own(&accounts, token, wait) }
+        self.token(&accounts, token, (None, wait))
     }
 
-    fn own(&self, accounts: &Accounts, token: &str, wait: Wait) -> Result<Verdict, Refusal> {
-        let read = token::read(accounts, token, self.now_secs())?;
+    /// The user who logs in at a machine by a token, until when that lasts as seconds since 1970. Rights of
+    /// files are those of the user, so a token with limits of its own is refused: it would give more than it says.
+    ///
+    /// # Errors
+    /// As of [`Authority::bearer`]; [`Refusal::OutOfScope`] of a token that is limited.
+    pub fn login(&self, token: &str, host: &str, wait: Wait) -> Result<(Identity, Option<i64>), Refusal> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(Refusal::Malformed(format!("it has more than {TOKEN_BYTES_MAX} bytes")));
+        }
+        let verdict = self.token(&self.accounts(), token, (Some(host), wait))?;
+        if !verdict.grants.is_all() {
+            let text = "a login with a token for some paths or activities: take one for all \
+                (lee token create USER --read --write)";
+            return Err(Refusal::OutOfScope(text.into()));
+        }
+        Ok((verdict.who, verdict.until_secs))
+    }
+
+    fn token(
+        &self,
+        accounts: &Arc<Accounts>,
+        token: &str,
+        (host, wait): (Option<&str>, Wait),
+    ) -> Result<Verdict, Refusal> {
+        // base64 has no dots
+        if token.contains('.') {
+            self.wlcg(accounts, token, wait)
+        } else {
+            self.own(accounts, token, (host, wait))
+        }
+    }
+
+    fn own(
+        &self,
+        accounts: &Accounts,
+        token: &str,
+        (host, wait): (Option<&str>, Wait),
+    ) -> Result<Verdict, Refusal> {
+        let read = token::read(accounts, token, host, self.now_secs())?;
         let who = self.people.identify(&self.env, accounts, &read.user, wait)?;
         let via = Via::Macaroon(read.id.as_str().into());
         Ok(Verdict { who, grants: read.grants, until_secs: read.until_secs, via })

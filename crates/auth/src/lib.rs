@@ -75,7 +75,7 @@ pub use refusal::Refusal;
 pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
 pub use settings::IssuerConfig;
-pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest};
+pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest, bound_to_host};
 pub use verdict::{Identity, Verdict, Via};
 
 /// Longest bearer token, bytes.

@@ -144,6 +144,15 @@ pub enum Grants {
 }
 
 impl Grants {
+    /// Whether they limit nothing, at any path.
+    pub fn is_all(&self) -> bool {
+        let is_everything = |rule: &Rule| rule.path.is_root() && rule.rights.has_all(Rights::ALL);
+        match self {
+            Grants::All => true,
+            Grants::Rules(rules) => rules.iter().any(is_everything),
+        }
+    }
+
     /// Whether they allow this at this path. For a rule with a slash at its end, the caller must
     /// say whether the path is a directory: [`CellPath::with_dir`].
     pub fn allow(&self, activity: Activity, at: &CellPath) -> bool {

@@ -3,7 +3,8 @@
 //! The identifier names the key of the cell that signed it, the user, and the generation of that
 //! user's tokens: `leeward:1:KEY:GENERATION:ID:USER`. Caveats are those that grid clients know:
 //! `activity:A,B`, `path:/p`, `before:2026-11-21T13:00:00Z`. Each one takes away, none gives. A
-//! caveat that is not understood makes the token refused.
+//! caveat that is not understood makes the token refused. `host:NAME` is understood where users of that
+//! machine log in, and nowhere else: such a token opens no door.
 
 use crate::jws;
 use crate::macaroon::{Macaroon, Version};
@@ -82,7 +83,9 @@ impl Names {
 
 /// What the caveats of a token leave.
 #[derive(Clone, Debug)]
-struct Limits {
+struct Limits<'a> {
+    /// The host whose user logs in by it.
+    host: Option<&'a str>,
     names: Names,
     /// Only at this path and below; `None`: everywhere.
     path: Option<CellPath>,
@@ -91,8 +94,9 @@ struct Limits {
     until_secs: Option<i64>,
 }
 
-impl Limits {
-    const NONE: Limits = Limits { names: Names::ALL, path: None, nowhere: false, until_secs: None };
+impl Limits<'_> {
+    const NONE: Limits<'static> =
+        Limits { host: None, names: Names::ALL, path: None, nowhere: false, until_secs: None };
 
     /// Applies a caveat.
     fn take(&mut self, caveat: &[u8]) -> Result<(), String> {
@@ -108,6 +112,8 @@ impl Limits {
                     .ok_or("the date of a caveat is not written as 2026-11-21T13:00:00Z")?;
                 self.until_secs = Some(self.until_secs.map_or(until, |known| known.min(until)));
             }
+            Some(("host", name)) if self.host == Some(name) => (),
+            Some(("host", name)) => return Err(format!("it is for logins of the machine {name} only")),
             _ => return Err("a caveat is not understood".into()),
         }
         Ok(())
@@ -224,11 +230,27 @@ pub(crate) struct ParsedToken {
     pub(crate) until_secs: Option<i64>,
 }
 
-/// Reads a token and checks everything except its user.
+/// Binds a token of a cell to a machine: it is good for logins there, and for nothing else. Any other token stays as it
+/// is, as only its issuer can narrow it.
+pub fn bound_to_host(token: &str, host: &str) -> String {
+    let Ok(macaroon) = Macaroon::from_text(token) else { return token.into() };
+    let caveat = format!("host:{host}");
+    match macaroon.caveats.contains(&caveat.clone().into_bytes()) {
+        true => token.into(),
+        false => macaroon.with(caveat).to_text(Version::V1),
+    }
+}
+
+/// Reads a token and checks everything except its user. `host`: that of a user who logs in by it.
 ///
 /// # Errors
 /// Why it is not valid.
-pub(crate) fn read(accounts: &Accounts, text: &str, now_secs: i64) -> Result<ParsedToken, Refusal> {
+pub(crate) fn read(
+    accounts: &Accounts,
+    text: &str,
+    host: Option<&str>,
+    now_secs: i64,
+) -> Result<ParsedToken, Refusal> {
     let macaroon = Macaroon::from_text(text).map_err(|why| Refusal::Malformed(why.into()))?;
     let foreign = || Refusal::Invalid("this cell did not make it".into());
     let parts = Identifier::parse(&macaroon.identifier).ok_or_else(foreign)?;
@@ -240,7 +262,7 @@ pub(crate) fn read(accounts: &Accounts, text: &str, now_secs: i64) -> Result<Par
     if accounts.generation(parts.user) != parts.generation {
         return Err(Refusal::Invalid("it was revoked".into()));
     }
-    let mut limits = Limits::NONE;
+    let mut limits = Limits { host, ..Limits::NONE };
     for caveat in &macaroon.caveats {
         limits.take(caveat).map_err(Refusal::Invalid)?;
     }

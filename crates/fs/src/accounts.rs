@@ -102,10 +102,11 @@ impl fmt::Display for UidRange {
 }
 
 /// Whom the cell believes who a request of a host is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trust {
     /// The host: it names the user of each request. For machines of the site.
+    #[default]
     Host,
     /// Nobody but the user, who shows a token. For a machine that a user administers.
     User,

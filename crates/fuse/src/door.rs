@@ -11,6 +11,7 @@ use crate::listing::{Handles, Listing};
 use crate::locks::{self, FileLocks, Opening};
 use crate::mount::EndOnDrop;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
+use leeward_fs::rights;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use leeward_vfs::Backend;
 use std::sync::Arc;
@@ -34,34 +35,6 @@ impl Keep {
 
     fn name(backend: &impl Backend, dir: NodeId, name: &[u8]) -> Duration {
         if dir.announces(name) { backend.keep_names() } else { Duration::ZERO }
-    }
-}
-
-/// What we ask of the kernel, where it knows it.
-///
-/// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
-/// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS where one
-/// mount is the only way in (the kernel's own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a
-/// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
-/// while it was under way: they stay stale).
-pub(crate) fn limits(backend: &impl Backend, has_locks: bool) -> Limits {
-    // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes have
-    // run out and the file has changed
-    let inval = if backend.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
-    let locks = if has_locks { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
-    Limits {
-        flags: init::DO_READDIRPLUS
-            | init::READDIRPLUS_AUTO
-            | locks
-            | init::PARALLEL_DIROPS
-            | init::POSIX_ACL
-            | init::DONT_MASK
-            | init::CACHE_SYMLINKS
-            | init::HANDLE_KILLPRIV_V2
-            | inval
-            | init::DIRECT_IO_ALLOW_MMAP,
-        write_bytes: limits::WRITE_BYTES_MAX,
-        background: 64,
     }
 }
 
@@ -95,16 +68,48 @@ pub(crate) struct Door<B: Backend> {
     pending: Arc<Pending>,
     /// `None`: the kernel has them.
     locks: Option<Arc<FileLocks>>,
+    /// Whether the kernel checks rights; else what it would check at opening is asked for behind the gate.
+    checked: bool,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
     _end: Arc<EndOnDrop>,
 }
 
 impl<B: Backend> Door<B> {
     /// For the threads that read from the device.
-    pub(crate) fn new(env: &Env, gate: B, end: EndOnDrop) -> Door<B> {
+    pub(crate) fn new(env: &Env, gate: B, checked: bool, end: EndOnDrop) -> Door<B> {
         let (handles, pending) = (Arc::default(), Arc::new(Pending::new(env)));
         let locks = gate.locks().map(|service| Arc::new(FileLocks::new(service)));
-        Door { nested: gate.clone(), gate, handles, pending, locks, _end: Arc::new(end) }
+        Door { nested: gate.clone(), gate, handles, pending, locks, checked, _end: Arc::new(end) }
+    }
+
+    /// What we ask of the kernel, where it knows it.
+    ///
+    /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
+    /// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS where one
+    /// mount is the only way in (the kernel's own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a
+    /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
+    /// while it was under way: they stay stale).
+    pub(crate) fn limits(&self) -> Limits {
+        // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes have
+        // run out and the file has changed
+        let inval = if self.gate.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
+        let locks = if self.has_locks() { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
+        // with ACLs the kernel would check rights by modes and owners
+        let acls = if self.checked { init::POSIX_ACL } else { 0 };
+        Limits {
+            flags: init::DO_READDIRPLUS
+                | init::READDIRPLUS_AUTO
+                | locks
+                | init::PARALLEL_DIROPS
+                | acls
+                | init::DONT_MASK
+                | init::CACHE_SYMLINKS
+                | init::HANDLE_KILLPRIV_V2
+                | inval
+                | init::DIRECT_IO_ALLOW_MMAP,
+            write_bytes: limits::WRITE_BYTES_MAX,
+            background: 64,
+        }
     }
 
     /// Whether the kernel is to ask for locks.
@@ -120,6 +125,7 @@ impl<B: Backend> Door<B> {
             handles: self.handles.clone(),
             pending: self.pending.clone(),
             locks: self.locks.clone(),
+            checked: self.checked,
             _end: self._end.clone(),
         }
     }
@@ -136,6 +142,30 @@ impl<B: Backend> Door<B> {
         let appends = self.gate.is_remote() && open_flags & libc::O_APPEND as u32 != 0;
         let direct = if appends { abi::OPEN_DIRECT_IO } else { 0 };
         Opening { flags: no_flush | direct, note: opener(ctx), locks: self.locks.clone() }
+    }
+
+    fn open(&self, ctx: Ctx, node: NodeId, flags: u32, to: Answer) {
+        let opening = self.opening(&ctx, flags);
+        if self.checked {
+            return to.value(&opening.open(self.gate.keep_attr(node)));
+        }
+        let gate = self.nested.clone();
+        self.gate.permit(ctx, node, wanted(flags), move |permitted| match permitted {
+            Ok(()) => to.value(&opening.open(gate.keep_attr(node))),
+            Err(e) => to.error(e.errno()),
+        });
+    }
+
+    fn open_dir(&self, ctx: Ctx, node: NodeId, to: Answer) {
+        let handles = self.handles.clone();
+        let opened = move || abi::OpenOut { handle: handles.open(), ..abi::OpenOut::default() };
+        if self.checked {
+            return to.value(&opened());
+        }
+        self.gate.permit(ctx, node, rights::R, move |permitted| match permitted {
+            Ok(()) => to.value(&opened()),
+            Err(e) => to.error(e.errno()),
+        });
     }
 
     /// User and group of who opened a file.
@@ -436,15 +466,17 @@ impl<B: Backend> Handler for Door<B> {
             Call::RemoveXattr { name } => self.run(ctx, Op::RemoveXattr { node, name }, answer_empty(to)),
             // never asked again where the content of files is always kept: a file needs no handle
             Call::Open { .. } if !self.gate.is_remote() && !self.has_locks() => to.error(libc::ENOSYS),
-            Call::Open { flags } => {
-                to.value(&self.opening(&ctx, flags).open(self.gate.keep_attr(node)));
-            }
+            Call::Open { flags } => self.open(ctx, node, flags, to),
             Call::Flush(_) | Call::GetLock(_) | Call::SetLock { .. } | Call::Release(_) => {
                 self.lock_call(ctx, &request, interrupted, to);
             }
-            Call::OpenDir => {
-                to.value(&abi::OpenOut { handle: self.handles.open(), ..abi::OpenOut::default() });
-            }
+            Call::OpenDir => self.open_dir(ctx, node, to),
+            // the kernel asks nobody from now on
+            Call::Access { .. } if self.checked => to.error(libc::ENOSYS),
+            Call::Access { mask } => self.gate.permit(ctx, node, mask, move |permitted| match permitted {
+                Ok(()) => to.done(),
+                Err(e) => to.error(e.errno()),
+            }),
             Call::ReadDir { args, plus } => self.list(ctx, &args, (node, plus), to),
             Call::ReleaseDir { handle } => {
                 self.handles.close(handle);
@@ -515,6 +547,7 @@ fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
         | Call::Init { .. }
         | Call::Open { .. }
         | Call::OpenDir
+        | Call::Access { .. }
         | Call::ReleaseDir { .. }
         | Call::Interrupt { .. }
         | Call::Destroy
@@ -536,6 +569,16 @@ fn place<B: Backend>(
         Err(Error::Invalid) => to.error(libc::ENOENT),
         result => answer_entry(to, entry)(result),
     });
+}
+
+/// The rights that a file is opened with.
+fn wanted(flags: u32) -> u32 {
+    match flags as i32 & libc::O_ACCMODE {
+        _ if flags & abi::OPEN_EXEC != 0 => rights::X,
+        libc::O_RDONLY => rights::R,
+        libc::O_WRONLY => rights::W,
+        _ => rights::R | rights::W,
+    }
 }
 
 /// What is kept with an open file: user and group of who opened it.

@@ -4,7 +4,7 @@
 //! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
 //! Root mounts by itself; others through `fusermount3`.
 
-use crate::door::{self, Door};
+use crate::door::Door;
 use crate::kernel::attach::{self, DEVICE, HELPER, MountSpec};
 use crate::kernel::{Channel, Device, Rings, Session};
 use crate::mountinfo;
@@ -227,13 +227,14 @@ pub fn mount(backend: impl Backend, env: &Env, at: &Path, options: Options) -> R
     if options.io_uring != IoUring::Never {
         turn_on_io_uring();
     }
-    let device = attach(&at, &options, others).map_err(|e| refused(&at, &e))?;
+    let checked = !backend.checks_rights();
+    let device = attach(&at, &options, (others, checked)).map_err(|e| refused(&at, &e))?;
     let detached = |e: MountError| {
         let _ = unmount_path(&at, Lazily::Yes);
         e
     };
     let end = Arc::new(End::default());
-    let session = serve(backend, env, device, (&options, &end));
+    let session = serve(backend, env, device, (&options, checked, &end));
     let session = session.map_err(|e| detached(MountError::Refused(at.clone(), e.to_string())))?;
     let channel = session.channel().clone();
     if let (IoUring::Always, Channel::Device(why)) = (options.io_uring, &channel) {
@@ -253,12 +254,12 @@ fn serve<B: Backend>(
     backend: B,
     env: &Env,
     device: Device,
-    (options, end): (&Options, &Arc<End>),
+    (options, checked, end): (&Options, bool, &Arc<End>),
 ) -> io::Result<Session> {
     let threads = backend.reading_threads();
     let rings = if options.io_uring == IoUring::Never { Rings::No } else { Rings::Auto };
-    let door = Arc::new(Door::new(env, backend.clone(), EndOnDrop(end.clone())));
-    let limits = door::limits(&backend, door.has_locks());
+    let door = Arc::new(Door::new(env, backend.clone(), checked, EndOnDrop(end.clone())));
+    let limits = door.limits();
     let for_rings = |door: &Door<B>| Arc::new(door.for_rings());
     let session = Session::start(env, device, (door, for_rings), (&limits, rings), threads)?;
     backend.watch(Arc::new(Announcer::start(env, session.device().clone())));
@@ -457,14 +458,14 @@ fn has_helper() -> bool {
 }
 
 /// Mounts: root by itself, others by the helper.
-fn attach(at: &Path, options: &Options, others: bool) -> io::Result<Device> {
+fn attach(at: &Path, options: &Options, (others, checked): (bool, bool)) -> io::Result<Device> {
     let Restrictions { read_only, no_suid, no_dev, no_exec } = options.restrictions;
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     let flags = flag(read_only, libc::MS_RDONLY)
         | flag(no_suid, libc::MS_NOSUID)
         | flag(no_dev, libc::MS_NODEV)
         | flag(no_exec, libc::MS_NOEXEC);
-    let spec = MountSpec { subtype: SUBTYPE, source: options.source.as_os_str(), others, flags };
+    let spec = MountSpec { subtype: SUBTYPE, source: options.source.as_os_str(), others, checked, flags };
     if !is_root() {
         return attach::mount_by_helper(at, &spec);
     }

@@ -117,6 +117,8 @@ impl HostCommands {
             | Call::EndSession { .. }
             | Call::Down
             | Call::Mount
+            | Call::Login { .. }
+            | Call::Logout
             | Call::DoorReport { .. }
             | Call::FindUser { .. } => Err(for_operators()),
         }

@@ -6,12 +6,15 @@ use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
 use crate::settings::CellSettings;
+use leeward_auth::Authority;
 use leeward_door::listen;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
-use leeward_remote::{Asker, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, SessionInfo};
+use leeward_remote::{
+    Asker, CellUser, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, SessionInfo,
+};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin;
@@ -61,8 +64,8 @@ impl Bound {
     pub fn serve(
         self,
         env: &Env,
-        cell: &Arc<Cell>,
-        gate: &Gate,
+        (cell, gate): (&Arc<Cell>, &Gate),
+        authority: &Arc<Authority>,
         config: &CellSettings,
     ) -> Result<Option<Arc<Machines>>, Fail> {
         if self.0.is_empty() {
@@ -79,6 +82,7 @@ impl Bound {
             cell: cell.clone(),
             commands: HostCommands::new(env, cell, &config.srr),
             settings: DoorSettings::of(config),
+            authority: authority.clone(),
             told: Mutex::default(),
         });
         let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
@@ -160,6 +164,7 @@ fn shown(info: SessionInfo) -> MachineSession {
         leases: info.leases,
         requests: info.calls,
         locks: info.locks,
+        users: info.users,
     }
 }
 
@@ -172,6 +177,8 @@ struct CellHosts {
     cell: Arc<Cell>,
     commands: HostCommands,
     settings: DoorSettings,
+    /// Judges the tokens of users who log in.
+    authority: Arc<Authority>,
     /// What gateways were told last.
     told: Mutex<Option<Told>>,
 }
@@ -188,12 +195,6 @@ impl Hosts for CellHosts {
     fn host_of(&self, key: &PublicKey) -> Option<(String, Grant)> {
         let accounts = self.cell.accounts();
         let (name, record) = accounts.host_of_key(key)?;
-        if !is_believed(record) {
-            tracing::warn!(
-                "the host {name} is not let in: this version cannot check the tokens of its users"
-            );
-            return None;
-        }
         Some((name.to_owned(), self.grant(record)))
     }
 
@@ -226,15 +227,16 @@ impl Hosts for CellHosts {
         has_hosts(&self.cell)
     }
 
+    fn login(&self, host: &str, token: &str) -> Result<CellUser, String> {
+        let (who, until_secs) =
+            self.authority.login(token, host, Wait::Allowed).map_err(|refusal| refusal.to_string())?;
+        let (gid, gids) = (who.gid(), who.other_gids().to_vec());
+        Ok(CellUser { name: (*who.name).into(), uid: who.uid, gid, gids, until_secs })
+    }
+
     fn command(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
         self.commands.run(asker, call, tell);
     }
-}
-
-/// Whether the cell believes a host who its users are. One of which it believes only users who show tokens is
-/// for another version (docs/decisions/0037): here it would be believed in everything.
-fn is_believed(record: &HostRecord) -> bool {
-    record.trust == Trust::Host
 }
 
 /// Whether a machine may have locks that a server before has given it.
@@ -247,6 +249,7 @@ impl CellHosts {
         Grant {
             read_only: record.read_only,
             root_squash: record.root_squash,
+            by_tokens: record.trust == Trust::User,
             gateway: record.gateway,
             uids: record.uids.iter().map(|range| (range.first, range.last)).collect(),
             volumes: record.volumes.clone(),
@@ -271,27 +274,5 @@ impl CellHosts {
             }
         }
         ways
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_whose_users_must_show_tokens_is_not_let_in() {
-        let record = |trust| HostRecord {
-            key: None,
-            invitation: None,
-            volumes: Vec::new(),
-            read_only: false,
-            uids: Vec::new(),
-            root_squash: false,
-            trust,
-            gateway: false,
-            created_secs: 0,
-            enrolled_secs: None,
-        };
-        assert!(is_believed(&record(Trust::Host)) && !is_believed(&record(Trust::User)));
     }
 }

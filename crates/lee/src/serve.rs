@@ -293,7 +293,7 @@ impl ServedCell {
         // an error from here on closes the cell
         let mounted = authority(env, &cell, &config).and_then(|authority| {
             // before anything else runs: clients of a process before do their changes again
-            let machines = listening.serve(env, &cell, &gate, &config)?;
+            let machines = listening.serve(env, (&cell, &gate), &authority, &config)?;
             // only now, so that programs do not write below the mount point meanwhile
             let stale = detach_stale(env, &dir, options, at.as_deref());
             let mount = at.map(|at| mount_again(env, &gate, (&dir, options), at, &stale)).transpose()?;

@@ -7,6 +7,8 @@ mod common;
 mod crashes;
 #[path = "machines/locks.rs"]
 mod locks;
+#[path = "machines/logins.rs"]
+mod logins;
 
 use common::machines::{Machine, Served, free_port};
 use common::{Place, can_mount, is_mounted, lee, run, say, until};

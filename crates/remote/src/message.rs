@@ -144,6 +144,49 @@ pub enum Call<'a> {
     Died(SessionId),
     /// What a gateway has to know of users. From then on the session keeps no copies of files.
     Access(AccessCall),
+    /// A user of the client's machine proves who that is. The answer is a [`LoginAnswer`], as data.
+    Login {
+        /// The user's number on the client's machine.
+        uid: u32,
+        /// A token of the cell, or of an issuer; none: the login ends.
+        token: Option<Token<'a>>,
+    },
+}
+
+/// A token, which is not printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a>(pub &'a [u8]);
+
+impl std::fmt::Debug for Token<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// A user of the cell, as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellUser {
+    /// Name.
+    pub name: String,
+    /// User id, never 0.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// All other groups.
+    pub gids: Vec<u32>,
+    /// Until when the user is believed, seconds since 1970; `None`: until the token is revoked.
+    pub until_secs: Option<i64>,
+}
+
+/// What comes of a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoginAnswer {
+    /// The user is this one of the cell from now on.
+    In(CellUser),
+    /// Why not, for a person.
+    Refused(String),
+    /// It has ended.
+    Out,
 }
 
 /// Asks for all that doors have to know of users and buckets, which may be longer than a message.
@@ -236,6 +279,8 @@ pub enum ToClient {
         host: String,
         /// Whether each call is to name all groups of the caller.
         wants_groups: bool,
+        /// Whether users of the host prove who they are by tokens: its kernel cannot know what they may do.
+        by_tokens: bool,
     },
     /// The client is not let in, or no longer; why, for a person.
     Refused(Refusal, String),
@@ -356,6 +401,7 @@ wire_structures! {
     Slot { place, number }
     Behind { at, node }
     Hello { oldest, newest, invitation, session }
+    CellUser { name, uid, gid, gids, until_secs }
 }
 
 impl Wire<'_> for Caller {
@@ -428,6 +474,41 @@ impl Wire<'_> for AccessCall {
     }
 }
 
+impl<'a> Wire<'a> for Token<'a> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+
+    fn take(from: &mut Input<'a>) -> Taken<Token<'a>> {
+        Wire::take(from).map(Token)
+    }
+}
+
+impl Wire<'_> for LoginAnswer {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            LoginAnswer::In(user) => {
+                out.push(1);
+                user.put(out);
+            }
+            LoginAnswer::Refused(why) => {
+                out.push(2);
+                why.put(out);
+            }
+            LoginAnswer::Out => out.push(3),
+        }
+    }
+
+    fn take(from: &mut Input<'_>) -> Taken<LoginAnswer> {
+        match u8::take(from)? {
+            1 => Wire::take(from).map(LoginAnswer::In),
+            2 => Wire::take(from).map(LoginAnswer::Refused),
+            3 => Ok(LoginAnswer::Out),
+            _ => Err(Malformed::Unknown),
+        }
+    }
+}
+
 fn put_call(slot: Slot, call: &Call<'_>, out: &mut Vec<u8>) {
     match call {
         Call::Op(caller, op) => {
@@ -463,6 +544,12 @@ fn put_call(slot: Slot, call: &Call<'_>, out: &mut Vec<u8>) {
             out.push(20);
             slot.put(out);
             call.put(out);
+        }
+        Call::Login { uid, token } => {
+            out.push(24);
+            slot.put(out);
+            uid.put(out);
+            token.put(out);
         }
         Call::InOrder(caller, behind, op) => {
             out.push(IN_ORDER);
@@ -561,6 +648,10 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 Ok(ToServer::Call(slot, Call::InOrder(Wire::take(from)?, behind, Wire::take(from)?)))
             }
             23 => Ok(ToServer::Call(Wire::take(from)?, Call::Died(Wire::take(from)?))),
+            24 => {
+                let slot = Wire::take(from)?;
+                Ok(ToServer::Call(slot, Call::Login { uid: Wire::take(from)?, token: Wire::take(from)? }))
+            }
             22 => Ok(ToServer::Call(Wire::take(from)?, Call::Numbers { volume: Wire::take(from)? })),
             _ => Err(Malformed::Unknown),
         }
@@ -570,7 +661,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
 impl Wire<'_> for ToClient {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            ToClient::Welcome { version, session, standing, instance, host, wants_groups } => {
+            ToClient::Welcome { version, session, standing, instance, host, wants_groups, by_tokens } => {
                 out.push(1);
                 version.put(out);
                 session.put(out);
@@ -578,6 +669,7 @@ impl Wire<'_> for ToClient {
                 instance.put(out);
                 host.put(out);
                 wants_groups.put(out);
+                by_tokens.put(out);
             }
             ToClient::Refused(why, text) => {
                 out.push(2);
@@ -627,6 +719,7 @@ impl Wire<'_> for ToClient {
                 instance: Wire::take(from)?,
                 host: Wire::take(from)?,
                 wants_groups: Wire::take(from)?,
+                by_tokens: Wire::take(from)?,
             }),
             2 => Ok(ToClient::Refused(Wire::take(from)?, Wire::take(from)?)),
             kind @ (3 | 4) => {

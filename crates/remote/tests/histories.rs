@@ -211,17 +211,20 @@ impl Machines {
         Machines { proxies, clients }
     }
 
-    /// The server dies, and another one starts with what is on its disk then.
-    fn die(&self, rig: &mut Rig) -> Dead {
+    /// The server dies, and another one starts with what is on its disk then; when that was.
+    fn die(&self, rig: &mut Rig) -> (Dead, u64) {
         // nothing is heard of what comes after that
         self.proxies.iter().for_each(|proxy| proxy.hold(true));
-        rig.die(|at| {
+        let (env, mut died_at) = (rig.env.clone(), 0);
+        let dead = rig.die(|at| {
+            died_at = env.now();
             for proxy in &self.proxies {
                 proxy.cut();
                 proxy.lead_to(at);
                 proxy.hold(false);
             }
-        })
+        });
+        (dead, died_at)
     }
 
     fn close(self) {
@@ -230,11 +233,11 @@ impl Machines {
 }
 
 /// Makes a history in a directory of its own and judges it. `meanwhile` runs in each round beside, and may end the
-/// server.
+/// server; it says when the server has crashed.
 fn history(
     (env, gate, clients): (&Env, &Gate, &[Client]),
     seed: u64,
-    mut meanwhile: Option<impl FnMut(usize)>,
+    mut meanwhile: Option<impl FnMut(usize) -> Option<u64>>,
 ) -> usize {
     let name = format!("history {seed}");
     let make = |dir, name: &[u8]| {
@@ -271,16 +274,17 @@ fn history(
     let (mut states, mut count) = (BTreeSet::from([State::default()]), 0);
     let mut made = BTreeSet::new();
     for round in 0..ROUNDS {
+        let mut crashed_at = None;
         let mut events: Vec<Event> = std::thread::scope(|scope| {
             let rounds: Vec<_> =
                 actors.iter_mut().map(|actor| scope.spawn(|| actor.round(env, &numbers))).collect();
-            meanwhile.iter_mut().for_each(|meanwhile| meanwhile(round));
+            crashed_at = meanwhile.as_mut().and_then(|meanwhile| meanwhile(round));
             rounds.into_iter().flat_map(|round| round.join().expect("no panic")).collect()
         });
         count += events.len();
         if meanwhile.is_some() {
             made.extend(events.iter().filter_map(Event::made));
-            events = without_unanswered(with_attributes_apart(&events), &made);
+            events = without_unanswered(with_attributes_apart(&events), crashed_at, &made);
         }
         let after = judge(&states, &events);
         if after.is_empty() {
@@ -305,7 +309,7 @@ fn histories(count: u64, plan: impl Fn(usize, usize) -> (Fate, Fate) + Clone + S
     let (first, count) = (number("HISTORIES_SEED", std::process::id().into()), number("HISTORIES", count));
     let mut events = 0;
     for seed in first..first + count {
-        events += history((&rig.env, &rig.gate, &machines.clients), seed, None::<fn(usize)>);
+        events += history((&rig.env, &rig.gate, &machines.clients), seed, None::<fn(usize) -> Option<u64>>);
     }
     let connections: usize = machines.proxies.iter().map(Proxy::connections).sum();
     println!("{count} histories from seed {first}: {events} operations, {connections} connections");
@@ -345,9 +349,14 @@ fn all_see_one_file_system_while_its_server_ends_and_crashes() {
             env.sleep(Duration::from_micros(random.below(3000) as u64));
             match (seed + round as u64) % 4 {
                 0 => rig.restart(true),
-                1 => dead.push(machines.die(&mut rig)),
+                1 => {
+                    let (died, at) = machines.die(&mut rig);
+                    dead.push(died);
+                    return Some(at);
+                }
                 _ => (),
             }
+            None
         };
         events += history((&env, &gate, &machines.clients), seed, Some(ends));
     }

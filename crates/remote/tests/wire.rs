@@ -13,8 +13,8 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    AccessCall, Behind, Call, Caller, Command, Hello, Leased, Refusal, SessionId, Slot, Standing, ToClient,
-    ToServer, frame, message,
+    AccessCall, Behind, Call, Caller, CellUser, Command, Hello, Leased, LoginAnswer, Refusal, SessionId,
+    Slot, Standing, ToClient, ToServer, Token, frame, message,
 };
 use std::fmt::Debug;
 
@@ -143,6 +143,11 @@ fn messages_of_a_client_have_these_bytes() {
             format!("15 0201 06050403 01 0900000000000000 0300000000000000 {CALLER_HEX} 01 0807060504030201"),
         ),
         (ToServer::Call(SLOT, Call::Numbers { volume: 2 }), "16 0201 06050403 02000000".into()),
+        (
+            ToServer::Call(SLOT, Call::Login { uid: 5, token: Some(Token(b"ab")) }),
+            "18 0201 06050403 05000000 01 02000000 6162".into(),
+        ),
+        (ToServer::Call(SLOT, Call::Login { uid: 5, token: None }), "18 0201 06050403 05000000 00".into()),
         (ToServer::Call(SLOT, Call::Died(session)), format!("17 0201 06050403 0900000000000000 {secret}")),
         (ToServer::Share(vec![B]), "0d 01000000 1100000000000000".into()),
         (ToServer::CaughtUp, "0b".into()),
@@ -169,12 +174,13 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::Call(_, Call::Access(..)) => 20,
             ToServer::Call(_, Call::InOrder(..)) => 21,
             ToServer::Call(_, Call::Numbers { .. }) => 22,
-            ToServer::Call(_, Call::Died(_)) => 23, // a new kind comes here, above, and below
+            ToServer::Call(_, Call::Died(_)) => 23,
+            ToServer::Call(_, Call::Login { .. }) => 24, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>((1..14).chain(20..24));
+    only_kinds::<ToServer<'_>>((1..14).chain(20..25));
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -190,9 +196,10 @@ fn messages_of_a_server_have_these_bytes() {
         instance: 0x0304,
         host: "node7".into(),
         wants_groups: false,
+        by_tokens: true,
     };
     let welcome_hex =
-        format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00", "ab".repeat(16));
+        format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00 01", "ab".repeat(16));
     let all_but = Leased::AllBut {
         others: vec![B],
         snapshot_dir: Some((*b".snap").into()),
@@ -617,4 +624,15 @@ fn text_and_flags_are_what_they_must_be() {
     assert!(refused("né".as_bytes()).is_ok());
     assert_eq!(refused(b"n\xff"), Err(Malformed::Unknown));
     assert_eq!(message::<ToClient>(&[6, 2]), Err(Malformed::Unknown), "neither true nor false");
+}
+
+#[test]
+fn answers_to_logins_have_these_bytes() {
+    let user = CellUser { name: "al".into(), uid: 7, gid: 8, gids: vec![9], until_secs: Some(0x0102) };
+    pin(&LoginAnswer::In(user), "01 02000000 616c 07000000 08000000 01000000 09000000 01 0201000000000000");
+    pin(&LoginAnswer::Refused("no".into()), "02 02000000 6e6f");
+    pin(&LoginAnswer::Out, "03");
+    only_kinds::<LoginAnswer>(1..4);
+    let shown = format!("{:?}", Call::Login { uid: 5, token: Some(Token(b"secret")) });
+    assert!(!shown.contains("secret"), "{shown}");
 }

@@ -65,6 +65,21 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// to give up.
     fn is_remote(&self) -> bool;
 
+    /// Whether rights are checked behind this, with each operation, and by [`Backend::permit`]: the kernel does not know
+    /// its users' numbers there and is not to check any. To be asked once, by a front end that heeds it.
+    fn checks_rights(&self) -> bool {
+        false
+    }
+
+    /// Finds out whether a user may do this with an inode, bits of [`leeward_fs::rights`]: where
+    /// [`Backend::checks_rights`], before a file or directory is opened.
+    ///
+    /// # Errors
+    /// [`leeward_fs::Error::Access`], and those of finding it out.
+    fn permit(&self, _ctx: Ctx, _node: NodeId, _want: u32, answer: impl FnOnce(Result<()>) + Send + 'static) {
+        answer(Ok(()));
+    }
+
     /// Locks of programs that hold on all machines; `None`: only this mount has the cell, and the kernel's own
     /// locks do. For one front end.
     fn locks(&self) -> Option<Arc<dyn LockService>>;

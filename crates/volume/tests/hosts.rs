@@ -26,6 +26,7 @@ fn host(name: &str) -> HostAdd {
         uids: Vec::new(),
         root_squash: false,
         gateway: false,
+        trust: Trust::Host,
         valid_secs: DAY_SECS,
     }
 }
@@ -159,10 +160,11 @@ fn a_gateway_is_believed_in_everything() {
     assert!(rig.admin(&admin::HostSet { read_only: Some(true), ..set("a") }).gateway);
     let volume = admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 0, gid: 0, pool: None };
     rig.admin(&volume);
-    let refused: [AnyRequest; 6] = [
+    let refused: [AnyRequest; 7] = [
         HostAdd { gateway: true, root_squash: true, ..host("b") }.into(),
         HostAdd { gateway: true, uids: vec![range(1, 5)], ..host("b") }.into(),
         HostAdd { gateway: true, volumes: vec!["v".into()], ..host("b") }.into(),
+        HostAdd { gateway: true, trust: Trust::User, ..host("b") }.into(),
         admin::HostSet { root_squash: Some(true), ..set("a") }.into(),
         admin::HostSet { uids: Some(vec![range(0, 5)]), ..set("a") }.into(),
         admin::HostSet { volumes: Some(vec!["v".into()]), ..set("a") }.into(),

@@ -127,6 +127,8 @@ wire! {
     LinkIn { node: u64, }
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
     OpenIn { flags: u32, open_flags: u32, }
+    /// `R_OK`, `W_OK`, `X_OK`.
+    AccessIn { mask: u32, padding: u32, }
     ReleaseIn { handle: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     FlushIn { handle: u64, unused: u32, padding: u32, lock_owner: u64, }
     FsyncIn { handle: u64, flags: u32, padding: u32, }
@@ -306,6 +308,7 @@ pub(crate) mod opcode {
     pub(crate) const GETLK: u32 = 31;
     pub(crate) const SETLK: u32 = 32;
     pub(crate) const SETLKW: u32 = 33;
+    pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
@@ -333,6 +336,8 @@ pub(crate) mod fattr {
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
 }
 
+/// [`OpenIn::flags`]: the file is to be executed.
+pub(crate) const OPEN_EXEC: u32 = 1 << 5;
 /// [`OpenOut::flags`]: the kernel keeps nothing of the content.
 pub(crate) const OPEN_DIRECT_IO: u32 = 1 << 0;
 /// [`OpenOut::flags`]: pages that the kernel has stay valid.
@@ -368,6 +373,7 @@ mod tests {
             (size_of::<SetAttrIn>(), 88),
             (size_of::<CreateIn>(), 16),
             (size_of::<OpenIn>(), 8),
+            (size_of::<AccessIn>(), 8),
             (size_of::<ReadIn>(), 40),
             (size_of::<ReleaseIn>(), 24),
             (size_of::<FlushIn>(), 24),

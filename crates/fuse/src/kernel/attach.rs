@@ -29,6 +29,8 @@ pub(crate) struct MountSpec<'a> {
     pub(crate) source: &'a OsStr,
     /// Whether others than the mounting user may use it.
     pub(crate) others: bool,
+    /// Whether the kernel checks rights by modes and owners.
+    pub(crate) checked: bool,
     /// `MS_RDONLY` and the like.
     pub(crate) flags: libc::c_ulong,
 }
@@ -43,8 +45,9 @@ pub(crate) fn mount(at: &Path, spec: &MountSpec<'_>) -> io::Result<Device> {
     // SAFETY: no arguments, cannot fail.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     let others = if spec.others { ",allow_other" } else { "" };
+    let checked = if spec.checked { ",default_permissions" } else { "" };
     let data = format!(
-        "fd={},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions{others},subtype={}",
+        "fd={},rootmode={mode:o},user_id={uid},group_id={gid}{checked}{others},subtype={}",
         device.as_raw_fd(),
         spec.subtype,
     );
@@ -101,7 +104,8 @@ pub(crate) fn helper() -> Option<PathBuf> {
 }
 
 fn helper_options(spec: &MountSpec<'_>) -> OsString {
-    let mut options = OsString::from(format!("default_permissions,subtype={},fsname=", spec.subtype));
+    let checked = if spec.checked { "default_permissions," } else { "" };
+    let mut options = OsString::from(format!("{checked}subtype={},fsname=", spec.subtype));
     for byte in spec.source.as_bytes() {
         if matches!(byte, b',' | b'\\') {
             options.push("\\");

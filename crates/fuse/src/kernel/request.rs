@@ -104,6 +104,10 @@ pub(crate) enum Call<'a> {
         flags: u32,
     },
     OpenDir,
+    /// Asked where the kernel checks no rights itself.
+    Access {
+        mask: u32,
+    },
     /// `plus`: with attributes.
     ReadDir {
         args: abi::ReadIn,
@@ -177,6 +181,7 @@ fn fixed_len(opcode: u32) -> usize {
         opcode::GETXATTR | opcode::LISTXATTR => size_of::<abi::GetXattrIn>(),
         opcode::INIT => size_of::<abi::InitIn>(),
         opcode::OPEN => size_of::<abi::OpenIn>(),
+        opcode::ACCESS => size_of::<abi::AccessIn>(),
         opcode::RELEASE | opcode::RELEASEDIR => size_of::<abi::ReleaseIn>(),
         opcode::FLUSH => size_of::<abi::FlushIn>(),
         opcode::FSYNC => size_of::<abi::FsyncIn>(),
@@ -254,6 +259,7 @@ fn call<'a>(opcode: u32, args: &'a [u8], mut rest: Rest<'a>) -> Result<Call<'a>,
         opcode::REMOVEXATTR => Call::RemoveXattr { name: rest.name()? },
         opcode::OPEN => Call::Open { flags: fixed::<abi::OpenIn>(args)?.flags },
         opcode::OPENDIR => Call::OpenDir,
+        opcode::ACCESS => Call::Access { mask: fixed::<abi::AccessIn>(args)?.mask },
         opcode::RELEASEDIR => Call::ReleaseDir { handle: fixed::<abi::ReleaseIn>(args)?.handle },
         opcode::FALLOCATE => Call::Fallocate(fixed(args)?),
         opcode::LSEEK => Call::Lseek(fixed(args)?),

@@ -31,6 +31,7 @@ Examples:
   lee host add node01.example.org
   lee host add batch17 --volumes atlas,home --uids 1000-59999 --root-squash
   lee host add viewer --read-only --valid 2h
+  lee host add laptop7 --trust user     each user logs in: lee login, on that machine
   lee host add door1 --gateway
   lee host invite batch17               after it was installed anew
   lee host set viewer --all-volumes --read-write
@@ -87,6 +88,9 @@ struct NewArgs {
     /// Let it run doors of the cell (lee gateway): it is told the secrets of all users
     #[arg(long, conflicts_with_all = ["volumes", "uids", "root_squash"])]
     gateway: bool,
+    /// Whom to believe who its users are: the machine itself, or only users who log in with a token (lee login)
+    #[arg(long, value_name = "WHOM", value_parser = parse_trust, default_value = "host")]
+    trust: Trust,
     /// How long the token is valid, such as 30m, 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse_valid)]
     valid: u32,
@@ -126,6 +130,9 @@ struct Changes {
     /// Let it run no doors
     #[arg(long)]
     no_gateway: bool,
+    /// Whom to believe who its users are: host or user; its mounts are to be made anew then
+    #[arg(long, value_name = "WHOM", value_parser = parse_trust)]
+    trust: Option<Trust>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -162,8 +169,9 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
 }
 
 fn add(invocation: &Invocation, args: NewArgs) -> Result<(), Fail> {
-    let NewArgs { name, volumes, read_only, uids, root_squash, gateway, valid } = args;
-    let request = admin::HostAdd { name, volumes, read_only, uids, root_squash, gateway, valid_secs: valid };
+    let NewArgs { name, volumes, read_only, uids, root_squash, gateway, trust, valid } = args;
+    let valid_secs = valid;
+    let request = admin::HostAdd { name, volumes, read_only, uids, root_squash, gateway, trust, valid_secs };
     let new = invocation.ask("host add", &request)?;
     output::reply(invocation.format, &new, || next_step("added", &new))
 }
@@ -188,6 +196,7 @@ fn set_request(args: SetArgs) -> admin::HostSet {
         uids: changes.uids.or(changes.all_uids.then(Vec::new)),
         root_squash: one_of(changes.root_squash, changes.no_root_squash),
         gateway: one_of(changes.gateway, changes.no_gateway),
+        trust: changes.trust,
     }
 }
 
@@ -286,7 +295,7 @@ fn doors(host: &HostInfo) -> &'static str {
 fn trust(host: &HostInfo) -> &'static str {
     match host.trust {
         Trust::Host => "the host says who its users are",
-        Trust::User => "each user shows a token",
+        Trust::User => "each user shows a token (lee login)",
     }
 }
 
@@ -299,6 +308,14 @@ fn remove(invocation: &Invocation, name: &str) -> Result<(), Fail> {
 
 fn now_secs(invocation: &Invocation) -> i64 {
     (invocation.env.wall() / 1_000_000_000) as i64
+}
+
+fn parse_trust(text: &str) -> Result<Trust, String> {
+    match text {
+        "host" => Ok(Trust::Host),
+        "user" => Ok(Trust::User),
+        _ => Err("write host (the machine says who its users are) or user (each user shows a token)".into()),
+    }
 }
 
 /// Seconds, of a duration such as `30m`, rounded up.

@@ -15,6 +15,7 @@ mod host;
 mod key;
 mod lab;
 mod lab_s3;
+mod login;
 mod man;
 pub mod mount;
 mod pool;
@@ -80,6 +81,8 @@ pub enum Command {
     Token(token::Args),
     Host(host::Args),
     Session(session::Args),
+    Login(login::LoginArgs),
+    Logout(login::LogoutArgs),
     Report(report::Args),
     /// Check everything that is stored, in use or not
     Fsck,
@@ -196,6 +199,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Mount(args) => mount::run(&invocation, args),
         Command::Gateway(args) => gateway::run(&invocation, &args),
         Command::Session(args) => session::run(&invocation, &args),
+        Command::Login(args) => login::log_in(&invocation, &args),
+        Command::Logout(args) => login::log_out(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),
         Command::Restart(args) => restart::run(&invocation, &args),

@@ -111,10 +111,19 @@ fn show(invocation: &Invocation, number: u64) -> Result<(), Fail> {
             ("leases", format!("on {} inodes", size::count(session.leases))),
             ("requests", format!("{} at work", size::count(session.requests))),
             ("locks", format!("{} of files, or parts of files", size::count(session.locks))),
+            ("users", users(&session)),
         ]
         .map(|(name, value)| format!("{name:<9} {value}\n"))
         .concat()
     })
+}
+
+/// Who has logged in.
+fn users(session: &MachineSession) -> String {
+    match &session.users[..] {
+        [] => "nobody has logged in".into(),
+        users => output::printable(&users.join(", ")),
+    }
 }
 
 fn end(invocation: &Invocation, number: u64) -> Result<(), Fail> {

@@ -2,8 +2,8 @@
 
 use super::server::peer;
 use super::{
-    Answer, Call, Flows, LINE_BYTES_MAX, Line, MachineSession, MountState, Running, SocketPath, read_line,
-    write_line,
+    Answer, Call, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, Running, ShownToken,
+    SocketPath, read_line, write_line,
 };
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
@@ -104,6 +104,22 @@ impl Client {
     /// When there is no answer.
     pub fn end_session(self, number: u64) -> Result<bool, Fail> {
         self.answer_soon(&Call::EndSession { number })
+    }
+
+    /// Shows a token to the server of a mount; waits as long as it takes.
+    ///
+    /// # Errors
+    /// Why it is refused, or that there is no answer.
+    pub fn log_in(self, token: &str) -> Result<LoggedIn, Fail> {
+        self.answer(&Call::Login { token: ShownToken(token.into()) }, &mut |_| ())
+    }
+
+    /// Ends a login; `None`: there was none. Waits as long as it takes.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn log_out(self) -> Result<Option<LoggedIn>, Fail> {
+        self.answer(&Call::Logout, &mut |_| ())
     }
 
     /// Asks the process of a mount from another machine how it does; waits for a bounded time.

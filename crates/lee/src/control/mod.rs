@@ -20,6 +20,7 @@ use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{AnyRequest, Failure, Progress};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -57,6 +58,13 @@ pub enum Call {
     Down,
     /// How a mount from another machine does. The answer is [`MountState`].
     Mount,
+    /// The user who asks shows a token to the server of a mount from another machine. The answer is [`LoggedIn`].
+    Login {
+        /// The token.
+        token: ShownToken,
+    },
+    /// The user who asks is logged out. The answer is [`LoggedIn`], if the user was logged in.
+    Logout,
     /// A gateway asks for the storage resource report, of these paths or of all. The answer is its text.
     DoorReport {
         /// Which.
@@ -68,6 +76,30 @@ pub enum Call {
         /// Name.
         name: String,
     },
+}
+
+/// A token, which is not printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ShownToken(pub String);
+
+impl fmt::Debug for ShownToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShownToken(..)")
+    }
+}
+
+/// A user of the cell, as whom a user of this machine has logged in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedIn {
+    /// Name.
+    pub name: String,
+    /// User id in the cell.
+    pub uid: u32,
+    /// Groups in the cell, the primary one first.
+    pub gids: Vec<u32>,
+    /// Until when, seconds since 1970; `None`: until the token is revoked.
+    pub until_secs: Option<i64>,
 }
 
 /// A mount from another machine.
@@ -84,6 +116,12 @@ pub struct MountState {
     /// What this machine may have lost, and the server does not know of, the latest first.
     #[serde(default)]
     pub losses: Vec<Loss>,
+    /// Whether users of this machine must log in.
+    #[serde(default)]
+    pub wants_logins: bool,
+    /// Who has logged in, by user id of this machine.
+    #[serde(default)]
+    pub users: BTreeMap<u32, LoggedIn>,
 }
 
 /// A line that the serving process sends back. `T` is the [`Answer`] to the call.
@@ -152,6 +190,9 @@ pub struct MachineSession {
     /// Ranges of files that its programs have locked.
     #[serde(default)]
     pub locks: u64,
+    /// Users of the cell who have logged in there, where the machine is not believed.
+    #[serde(default)]
+    pub users: Vec<String>,
 }
 
 /// What `lee status` shows of a serving process.

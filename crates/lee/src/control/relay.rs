@@ -5,11 +5,11 @@
 //! Every user who can reach the mount may connect.
 
 use super::server::{Handler, failure, not_understood, peer, prepare, too_many};
-use super::{Answer, CALL_BYTES_MAX, Call, Line, MountState, read_line, write_line};
+use super::{Answer, CALL_BYTES_MAX, Call, Line, LoggedIn, MountState, read_line, write_line};
 use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_fs::Op;
-use leeward_remote::{Client, CommandLost, Loss, LostFiles, User};
+use leeward_remote::{CellUser, Client, CommandLost, Loss, LostFiles, User};
 use leeward_vfs::Backend;
 use leeward_volume::admin::{AnyRequest, Done, Failure};
 use serde::Serialize;
@@ -79,6 +79,9 @@ impl Relay {
                         Err(e) => fail(stream, failure(e.errno(), &format!("not durable: {e}"))),
                     }
                 }
+                None if matches!(call, Call::Login { .. } | Call::Logout) => {
+                    self.log(stream, caller.uid, call)
+                }
                 None => self.pass_on(stream, caller, call),
             },
         }
@@ -91,7 +94,24 @@ impl Relay {
         });
         let (server, host) = (self.server.clone(), self.client.host());
         let losses = self.client.lost_files().into_iter().rev().map(|lost| loss(&host, &lost)).collect();
-        MountState { server, host, pid: std::process::id(), away, losses }
+        let users = self.client.logged_in().into_iter().map(|(uid, user)| (uid, logged_in(user))).collect();
+        let wants_logins = self.client.wants_logins();
+        MountState { server, host, pid: std::process::id(), away, losses, wants_logins, users }
+    }
+
+    /// A user logs in or out.
+    fn log(&self, stream: &UnixStream, uid: u32, call: &Call) -> io::Result<()> {
+        let refused = |why: String| failure(libc::EACCES, &why);
+        match call {
+            Call::Login { token } => match self.client.log_in(uid, &token.0) {
+                Ok(user) => done(stream, "login", logged_in(user)),
+                Err(why) => fail(stream, refused(why)),
+            },
+            _ => match self.client.log_out(uid) {
+                Ok(user) => done(stream, "logout", user.map(logged_in)),
+                Err(why) => fail(stream, refused(why)),
+            },
+        }
     }
 
     /// Has the server answer; what it says goes to the client as it is.
@@ -117,6 +137,9 @@ impl Relay {
                 libc::EPERM,
                 &format!("{server} lets this machine not act for this user (lee host show)"),
             ),
+            CommandLost::NotLoggedIn => {
+                failure(libc::EACCES, &format!("{server} does not know who you are: lee login PATH"))
+            }
             CommandLost::Busy => {
                 failure(libc::EBUSY, &format!("{server} runs too many commands: try again in a moment"))
             }
@@ -128,6 +151,12 @@ impl Relay {
             CommandLost::Silent(why) => failure(libc::EIO, &format!("no answer from {server}: {why}")),
         }
     }
+}
+
+fn logged_in(user: CellUser) -> LoggedIn {
+    let CellUser { name, uid, gid, gids, until_secs } = user;
+    let gids = std::iter::once(gid).chain(gids).collect();
+    LoggedIn { name, uid, gids, until_secs }
 }
 
 /// Whose the changes were is not known here: their files say so, to whoever makes them durable.

@@ -276,7 +276,11 @@ impl Connection<'_> {
             Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
             Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
-            Call::Mount | Call::DoorReport { .. } | Call::FindUser { .. } => {
+            Call::Mount
+            | Call::Login { .. }
+            | Call::Logout
+            | Call::DoorReport { .. }
+            | Call::FindUser { .. } => {
                 self.fail(failure(libc::EINVAL, "this is asked of, or by, another machine"))
             }
         }

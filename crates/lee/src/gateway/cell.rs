@@ -147,7 +147,9 @@ impl CellThere {
         });
         told.map_err(|lost| match lost {
             CommandLost::Busy => Failure { message: "the server is busy".into(), errno: libc::EBUSY },
-            CommandLost::NotPermitted => failed("this machine may not be a gateway any more".into()),
+            CommandLost::NotPermitted | CommandLost::NotLoggedIn => {
+                failed("this machine may not be a gateway any more".into())
+            }
             CommandLost::Restarted => failed("the server was started anew meanwhile: try again".into()),
             CommandLost::Silent(why) => failed(why),
         })?;

@@ -68,8 +68,14 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(served: &Served, name: &str) -> Machine {
+        let machine = Machine::again(served, name);
+        fs::create_dir(&machine.at).expect("a mount point");
+        machine
+    }
+
+    /// One that was there before.
+    pub fn again(served: &Served, name: &str) -> Machine {
         let (keys, at) = (served.place.beside(&format!("keys-{name}")), served.place.beside(name));
-        fs::create_dir(&at).expect("a mount point");
         Machine { keys, at, server: served.server() }
     }
 

@@ -22,6 +22,8 @@ pub struct User {
 pub enum CommandLost {
     /// The host does not speak for this user.
     NotPermitted,
+    /// The user has not logged in.
+    NotLoggedIn,
     /// The server runs too many commands.
     Busy,
     /// The server was started anew meanwhile. The command may have been done.
@@ -34,6 +36,7 @@ impl From<Error> for CommandLost {
     fn from(e: Error) -> CommandLost {
         match e {
             Error::NotPermitted => CommandLost::NotPermitted,
+            Error::Access => CommandLost::NotLoggedIn,
             Error::Busy => CommandLost::Busy,
             Error::Stale => CommandLost::Restarted,
             e => CommandLost::Silent(e.to_string()),

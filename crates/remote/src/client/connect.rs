@@ -153,7 +153,11 @@ impl Shared {
 
     fn welcomed(&self, link: &mut Link, welcome: ToClient) -> Result<(), Unreachable> {
         match welcome {
-            ToClient::Welcome { session, standing, instance, host, wants_groups, .. } => {
+            ToClient::Welcome { session, standing, instance, host, wants_groups, by_tokens, .. } => {
+                if !self.logins.are_wanted(by_tokens) {
+                    let why = "it believes this machine now who its users are: mount anew";
+                    return Err(Unreachable::Refused(why.into()));
+                }
                 let mut state = self.state.lock();
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
                 let before = state.instance.replace(instance);
@@ -435,7 +439,9 @@ impl Shared {
     fn begin_again(self: &Arc<Self>, is_same_server: bool) {
         let heard = self.heard.load(Ordering::Relaxed);
         let are_kept = !is_same_server && locks::may_be_kept(heard, self.env.now());
-        let tell = Client(self.clone()).tell_locks(are_kept);
+        let client = Client(self.clone());
+        let mut tell = client.tell_logins();
+        tell.extend(client.tell_locks(are_kept));
         let mut state = self.state.lock();
         let in_order = std::mem::take(&mut state.closed_in_order);
         // the process that has done them is there: another one after it is asked for them

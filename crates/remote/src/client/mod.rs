@@ -26,6 +26,7 @@ mod files;
 mod foretold;
 mod groups;
 mod locks;
+mod logins;
 mod read;
 mod slots;
 mod told;
@@ -143,6 +144,7 @@ struct Shared {
     /// For waiting until pages are dropped, which requests do not hold up.
     droppers: Workers,
     locks: locks::Locks,
+    logins: logins::Logins,
     /// When the server was heard of last.
     heard: AtomicU64,
 }
@@ -225,6 +227,7 @@ impl Client {
             deferred: Mutex::default(),
             droppers: Workers::new(env, "remote-drop", THREADS),
             locks: locks::Locks::default(),
+            logins: logins::Logins::default(),
             heard: AtomicU64::new(env.now()),
         }));
         connect::start(&client.0)?;
@@ -535,6 +538,14 @@ impl Backend for Client {
 
     fn is_remote(&self) -> bool {
         true
+    }
+
+    fn checks_rights(&self) -> bool {
+        self.0.logins.rely()
+    }
+
+    fn permit(&self, ctx: Ctx, node: NodeId, want: u32, answer: impl FnOnce(Result<()>) + Send + 'static) {
+        self.permit_login(ctx, node, want, answer);
     }
 
     fn locks(&self) -> Option<Arc<dyn LockService>> {

@@ -69,7 +69,8 @@ impl Outstanding {
             Call::Numbers { .. } | Call::Died(_) => (true, false, false),
             Call::Forget(_) | Call::Lock(..) => (true, false, returns_references(&call)),
             Call::Access(_) => (true, false, false),
-            Call::Command(..) => (false, false, false),
+            // the tokens of users are shown to a new session by themselves
+            Call::Command(..) | Call::Login { .. } => (false, false, false),
             Call::Refer { .. } => (true, false, true),
         };
         let read_bytes = match &call {

@@ -8,7 +8,7 @@
 //! [`Hosts::command`]: super::Hosts::command
 
 use super::Shared;
-use super::admit::{self, Grant};
+use super::admit::Grant;
 use super::session::{Answer, Session};
 use crate::message::{Caller, Command};
 use leeward_env::{Ctx, Env, Nanos, Wait};
@@ -103,7 +103,7 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
         return Err(Error::Invalid);
     }
     let host = session.host();
-    let ctx = admit::user(&host.grant, caller)?.with_wait(Wait::Allowed);
+    let ctx = session.user(&host.grant, caller)?.with_wait(Wait::Allowed);
     let asker = Asker { host: host.name.clone(), grant: host.grant.clone(), ctx: Ctx { refs: false, ..ctx } };
     let number = shared.commands.add(session, &asker.host, shared.env.awake())?;
     let (of, text) = (shared.clone(), text.to_vec());

@@ -50,6 +50,11 @@ impl Phase {
     fn promises_too_much(&self) -> bool {
         matches!(self, Phase::In(session) if session.promised() > PROMISED_BYTES_MAX)
     }
+
+    /// Whether a user of it is just logging in.
+    fn is_logging_in(&self) -> bool {
+        matches!(self, Phase::In(session) if session.logins.are_judged())
+    }
 }
 
 impl Connection {
@@ -195,7 +200,8 @@ impl Conversation {
             let phase = self.connection.phase.lock().clone();
             let is_full =
                 matches!(&phase, Phase::In(session) if self.shared.recovery.is_full(session.id.number));
-            if self.connection.line.pipe.is_clogged() || phase.promises_too_much() || is_full {
+            let is_held = phase.promises_too_much() || phase.is_logging_in() || is_full;
+            if self.connection.line.pipe.is_clogged() || is_held {
                 return Then::HoldBack;
             }
             let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
@@ -433,6 +439,7 @@ fn call_in(
         }
         Call::Numbers { volume } => answer.give(None, shared.reserve_numbers(session, volume)),
         Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
+        Call::Login { uid, token } => super::logins::hear(shared, session, (uid, token), answer),
         Call::Op(caller, op) => run_op(shared, session, (slot, caller, op), answer),
     }
     Then::GoOn

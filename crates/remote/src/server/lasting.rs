@@ -185,6 +185,7 @@ impl Connection {
             instance: shared.instance,
             host: host.name.clone(),
             wants_groups: host.grant.is_restricted(),
+            by_tokens: host.grant.by_tokens,
         };
         let mut frames = frame(&welcome);
         let is_ready = shared.recovery.is_over();

@@ -18,6 +18,7 @@ mod in_order;
 mod lasting;
 mod line;
 mod locks;
+mod logins;
 mod losses;
 mod recovery;
 mod rights;
@@ -30,7 +31,7 @@ pub use losses::Loss;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
+use crate::message::{CellUser, NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
 use connection::{Connection, Conversation, Letting, Next};
 use leeward_env::{Env, Nanos};
 use leeward_fs::codec::{Input, Wire};
@@ -98,6 +99,14 @@ pub trait Hosts: Send + Sync + 'static {
 
     /// Whether any host has enrolled: then clients of a server before may have locks.
     fn are_any(&self) -> bool;
+
+    /// The user of the cell who logs in at a host by a token. May wait.
+    ///
+    /// # Errors
+    /// For a person: why the token is not good for that.
+    fn login(&self, _host: &str, _token: &str) -> std::result::Result<CellUser, String> {
+        Err("no tokens are known here".into())
+    }
 
     /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
     /// false. May take long.
@@ -201,6 +210,13 @@ impl Server {
                 clock.sleep(WATCH_STEP);
             }
         })?;
+        let judging = Arc::downgrade(shared);
+        let clock = env.clone();
+        env.try_spawn("serve-logins", move || {
+            while judging.upgrade().is_some_and(|shared| shared.judge_old_logins()) {
+                clock.sleep(WATCH_STEP);
+            }
+        })?;
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
         let keeping = Arc::downgrade(shared);
         env.try_spawn("serve-lasting", move || lasting::run(&keeping, &jobs))?;
@@ -237,6 +253,7 @@ impl Server {
     /// Hosts were changed: sessions of those that are gone end, what others may do holds from now on.
     pub fn hosts_changed(&self) {
         self.shared.all_sessions().iter().for_each(|session| self.shared.host_changed(session));
+        self.shared.judge_logins(false);
     }
 
     /// Who is connected.
@@ -509,6 +526,7 @@ impl Shared {
             }
         }
         for session in self.all_sessions() {
+            session.logins.end_old(self.env.wall());
             if session.expire(now) {
                 self.may_have_lost(&session, "it was away for more than two minutes");
                 self.forget_session(&session);
@@ -683,7 +701,9 @@ impl Shared {
                     // what it has told its programs may still come
                     self.leases.recall_exclusive_of(session.id.number).wait();
                 }
-                if before.grant.volumes == grant.volumes && !is_checked {
+                let is_same =
+                    before.grant.volumes == grant.volumes && before.grant.by_tokens == grant.by_tokens;
+                if is_same && !is_checked {
                     return session.set_host(Host { name, grant });
                 }
                 // it may know inodes of snapshots, which do not say of which volume they are, and keep

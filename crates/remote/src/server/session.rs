@@ -4,6 +4,7 @@ use super::admit::{self, Grant};
 use super::figures::Counts;
 use super::in_order::Lines;
 use super::line::Line;
+use super::logins::{self, Logins};
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos, Told};
@@ -56,6 +57,8 @@ pub struct SessionInfo {
     pub leases: u64,
     /// Ranges of files that its programs have locked.
     pub locks: u64,
+    /// Names of users of the cell who have logged in there.
+    pub users: Vec<String>,
 }
 
 /// See the module's head.
@@ -91,6 +94,7 @@ pub(super) struct Session {
     /// snapshots that it was told of are noted.
     is_gateway: AtomicBool,
     views: Mutex<FxHashSet<u32>>,
+    pub(super) logins: Logins,
 }
 
 struct State {
@@ -241,6 +245,7 @@ impl Session {
             refs: Mutex::new(Some(FxHashMap::default())),
             is_gateway: AtomicBool::new(false),
             views: Mutex::default(),
+            logins: Logins::default(),
         }
     }
 
@@ -470,6 +475,7 @@ impl Session {
             leases: leases.count(self.id.number) as u64,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
             locks,
+            users: self.logins.names(),
         }
     }
 
@@ -592,7 +598,8 @@ impl Session {
     /// user may do.
     pub(super) fn admit(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
-        let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
+        let ctx = self.user_of(&host.grant, caller, op)?;
+        admit::admit(&host.grant, op, &|node| self.knows(node))?;
         let is_restricted = host.grant.is_restricted();
         // of such a host each user's rights are checked here, each time
         let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
@@ -600,11 +607,27 @@ impl Session {
         Ok((Ctx { client, machine: Some(self.counts.machine), ..ctx }, is_restricted))
     }
 
+    /// The user of the cell that gives a command.
+    pub(super) fn user(&self, grant: &Grant, caller: &Caller) -> Result<Ctx> {
+        match grant.by_tokens {
+            true => logins::user(&self.logins, caller),
+            false => admit::user(grant, caller),
+        }
+    }
+
+    fn user_of(&self, grant: &Grant, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
+        match grant.by_tokens {
+            true => logins::user_of(&self.logins, caller, op),
+            false => admit::user(grant, caller),
+        }
+    }
+
     /// [`Session::admit`] for what was done before, as the client says: what the host may not do now it has to
     /// prove, and cannot.
     pub(super) fn admit_again(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
-        let ctx = admit::admit(&host.grant, caller, op, &|node| self.knows(node))?;
+        let ctx = self.user_of(&host.grant, caller, op)?;
+        admit::admit(&host.grant, op, &|node| self.knows(node))?;
         Ok((Ctx { client: self.id.number, ..ctx }, host.grant.is_restricted()))
     }
 

@@ -47,8 +47,8 @@ impl Fake {
         let hello = peer.frame();
         assert!(matches!(message(&hello), Ok(ToServer::Hello(_))));
         let host = "host".into();
-        let (version, session, wants_groups) = (VERSION, SESSION, false);
-        peer.say(&ToClient::Welcome { version, session, standing, instance, host, wants_groups });
+        let (version, session, wants_groups, by_tokens) = (VERSION, SESSION, false, false);
+        peer.say(&ToClient::Welcome { version, session, standing, instance, host, wants_groups, by_tokens });
         peer
     }
 }

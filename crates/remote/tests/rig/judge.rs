@@ -64,6 +64,13 @@ pub struct Event {
 }
 
 impl Event {
+    /// Whether it has changed something, or may have.
+    fn changes(&self) -> bool {
+        let may_change =
+            !matches!(self.asked, Asked::Lookup(_) | Asked::Read(_) | Asked::Look(_) | Asked::List(_));
+        may_change && !matches!(self.said, Said::NotFound | Said::Exists)
+    }
+
     /// The inode that it has made.
     pub fn made(&self) -> Option<Node> {
         match (&self.asked, &self.said) {
@@ -195,9 +202,16 @@ pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
     events.iter().flat_map(apart).collect()
 }
 
-/// Leaves out what speaks of inodes that nobody was told to have made. A server that crashes may have shown to others
-/// what it had not answered yet: it is made again later, as another inode.
-pub fn without_unanswered(events: Vec<Event>, made: &BTreeSet<Node>) -> Vec<Event> {
+/// Leaves out what a server may have shown before it crashed of changes that it had not answered yet: these are
+/// undone, and made again later. That is what was only seen between the first of them and the crash, and whatever
+/// speaks of inodes that nobody was told to have made: they are made again as others.
+pub fn without_unanswered(events: Vec<Event>, crashed_at: Option<u64>, made: &BTreeSet<Node>) -> Vec<Event> {
+    let crashed_at = crashed_at.unwrap_or_default();
+    let is_cut_off = |event: &&Event| event.asked_at <= crashed_at && event.answered_at > crashed_at;
+    let cut_off = events.iter().filter(is_cut_off).filter(|event| event.changes());
+    let first = cut_off.map(|event| event.asked_at).min().unwrap_or(u64::MAX);
+    let may_be_undone =
+        |event: &Event| !event.changes() && event.answered_at >= first && event.answered_at <= crashed_at;
     let is_made = |node: &Node| made.contains(node);
     let speaks_of_made = |event: &Event| {
         let asked = match &event.asked {
@@ -212,7 +226,7 @@ pub fn without_unanswered(events: Vec<Event>, made: &BTreeSet<Node>) -> Vec<Even
                 _ => true,
             }
     };
-    events.into_iter().filter(speaks_of_made).collect()
+    events.into_iter().filter(|event| speaks_of_made(event) && !may_be_undone(event)).collect()
 }
 
 /// The states in which the file system may be after these events, at most 128, if it was in one of these before.

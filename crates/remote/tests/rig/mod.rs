@@ -12,7 +12,7 @@ use leeward_env::{Ctx, Env};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
 use leeward_remote::{
-    Asker, CacheOptions, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable,
+    Asker, CacheOptions, CellUser, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable,
 };
 use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
@@ -32,6 +32,8 @@ pub struct Table {
     pub invites: Mutex<Vec<(String, Grant)>>,
     /// What gateways are told.
     pub told: Mutex<(u64, Vec<u8>)>,
+    /// Users by their tokens. One that begins with `slow` takes a while.
+    pub tokens: Mutex<BTreeMap<String, CellUser>>,
 }
 
 impl Hosts for Table {
@@ -53,6 +55,13 @@ impl Hosts for Table {
     fn access(&self) -> (u64, Arc<[u8]>) {
         let told = self.told.lock().expect("what is told");
         (told.0, told.1.as_slice().into())
+    }
+
+    fn login(&self, _: &str, token: &str) -> std::result::Result<CellUser, String> {
+        if token.starts_with("slow") {
+            Env::real().sleep(Duration::from_millis(300));
+        }
+        self.tokens.lock().expect("the tokens").get(token).cloned().ok_or_else(|| "no such token".into())
     }
 
     fn are_any(&self) -> bool {
@@ -224,14 +233,34 @@ impl Rig {
 fn copy_of(cell: &std::path::Path) -> TempDir {
     let copy = |left: &TempDir, what: &str| {
         let (from, to) = (cell.join(what), left.path().join(what));
-        std::process::Command::new("cp").arg("-aT").args([from, to]).status().expect("cp runs").success()
+        std::process::Command::new("cp")
+            .arg("-aT")
+            .args([from, to])
+            .stderr(std::process::Stdio::null())
+            .status()
+            .expect("cp runs")
+            .success()
     };
-    // again if something was removed meanwhile
-    let whole = (0..10).find_map(|_| {
-        let left = tempfile::tempdir().expect("a directory");
-        ["meta", "data", "cell"].iter().all(|what| copy(&left, what)).then_some(left)
+    // again if something was made, replaced or removed meanwhile
+    let whole = (0..100).find_map(|_| {
+        let (left, before) = (tempfile::tempdir().expect("a directory"), files_below(&cell.join("meta")));
+        let is_copied = ["meta", "data", "cell"].iter().all(|what| copy(&left, what));
+        (is_copied && files_below(&cell.join("meta")) == before).then_some(left)
     });
     whole.expect("a copy")
+}
+
+/// Paths and inodes of what is below a directory.
+fn files_below(dir: &std::path::Path) -> BTreeMap<std::path::PathBuf, u64> {
+    use std::os::unix::fs::DirEntryExt;
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            all.extend(files_below(&entry.path()));
+        }
+        all.insert(entry.path(), entry.ino());
+    }
+    all
 }
 
 /// Numbers from a seed.

@@ -84,6 +84,9 @@ pub struct HostAdd {
     /// Whether it may run doors of the cell.
     #[serde(default)]
     pub gateway: bool,
+    /// Whom the cell believes who its requests are from.
+    #[serde(default)]
+    pub trust: Trust,
     /// How long the token is valid, seconds, not 0.
     pub valid_secs: u32,
 }
@@ -111,7 +114,7 @@ impl Request for HostAdd {
                 read_only: self.read_only,
                 uids: uids.clone(),
                 root_squash: self.root_squash,
-                trust: Trust::Host,
+                trust: self.trust,
                 gateway: self.gateway,
                 created_secs: now,
                 enrolled_secs: None,
@@ -124,8 +127,8 @@ impl Request for HostAdd {
 fn check_gateway(host: HostRecord) -> Result<HostRecord, Failure> {
     let is_limited = host.root_squash || !host.uids.is_empty() || !host.volumes.is_empty();
     if host.gateway && (is_limited || host.trust == Trust::User) {
-        let message = "a gateway acts for all users in all volumes and knows their secrets: take --uids, --root-squash \
-                       and --volumes away, or --gateway";
+        let message = "a gateway acts for all users in all volumes and knows their secrets: take --uids, --root-squash, \
+                       --volumes and --trust user away, or --gateway";
         return Err(Failure::new(libc::EINVAL, message));
     }
     Ok(host)
@@ -183,6 +186,9 @@ pub struct HostSet {
     /// Whether it may run doors of the cell; `None`: as it was.
     #[serde(default)]
     pub gateway: Option<bool>,
+    /// Whom the cell believes who its requests are from; `None`: as it was.
+    #[serde(default)]
+    pub trust: Option<Trust>,
 }
 
 impl Request for HostSet {
@@ -203,6 +209,7 @@ impl Request for HostSet {
                 uids: uids.clone().unwrap_or(old.uids),
                 root_squash: self.root_squash.unwrap_or(old.root_squash),
                 gateway: self.gateway.unwrap_or(old.gateway),
+                trust: self.trust.unwrap_or(old.trust),
                 ..old
             })?;
             Ok(vec![AccountChange::Host(self.name.clone(), Some(record))])

@@ -1,0 +1,248 @@
+//! Hosts that are not believed who their users are: nobody may do anything there without a token, and with one
+//! just what its user may.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod rig;
+
+use leeward_fs::rights::{R, W, X};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr};
+use leeward_remote::message::{Call, Caller, ToClient, ToServer, Token};
+use leeward_remote::{CellUser, Client, Grant, User};
+use leeward_vfs::Backend;
+use rig::raw::{Raw, root, slot};
+use rig::{Rig, lookup, user};
+use std::time::{Duration, Instant};
+
+const ROOT: NodeId = NodeId::ROOT;
+const ALICE: u32 = 70_001;
+const BOB: u32 = 70_002;
+
+fn by_tokens() -> Grant {
+    Grant { by_tokens: true, ..Grant::default() }
+}
+
+/// A cell in whose root everybody may write, with tokens of alice and bob.
+fn rig() -> Rig {
+    let rig = Rig::new();
+    let set = SetAttr { mode: Some(0o1777), ..SetAttr::default() };
+    rig.gate.call(&user(0), Op::SetAttr { node: ROOT, set }).expect("set");
+    for (name, uid) in [("alice", ALICE), ("slow alice", ALICE), ("bob", BOB)] {
+        know(&rig, name, uid, None);
+    }
+    rig
+}
+
+fn know(rig: &Rig, token: &str, uid: u32, until_secs: Option<i64>) {
+    let name = token.rsplit(' ').next().unwrap_or(token).to_owned();
+    let user = CellUser { name, uid, gid: uid, gids: vec![100], until_secs };
+    rig.table.tokens.lock().expect("the tokens").insert(token.into(), user);
+}
+
+fn make(client: &Client, uid: u32, name: &[u8], mode: u32) -> Result<leeward_fs::Attr> {
+    let op = Op::Make { dir: ROOT, name, make: Make::File, mode, umask: 0 };
+    client.call(&user(uid), op)?.attr()
+}
+
+fn read(client: &Client, uid: u32, node: NodeId) -> Result<Reply> {
+    client.call(&user(uid), Op::Read { node, offset: 0, len: 10 })
+}
+
+/// Waits until something holds that takes effect soon.
+fn soon(holds: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn without_a_login_nobody_does_anything() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    assert!(laptop.wants_logins());
+    for uid in [0, 1000, ALICE] {
+        let call = |op| laptop.call(&user(uid), op);
+        assert!(call(Op::GetAttr { node: ROOT }).is_ok() && call(Op::StatFs { node: ROOT }).is_ok());
+        assert_eq!(call(Op::Lookup { dir: ROOT, name: b"x" }), Err(Error::Access));
+        assert_eq!(call(Op::List { dir: ROOT, after: b"", limit: 10, attrs: true }), Err(Error::Access));
+        assert_eq!(call(Op::GetXattr { node: ROOT, name: b"user.x" }), Err(Error::Access));
+        assert_eq!(make(&laptop, uid, b"x", 0o644).map(drop), Err(Error::Access));
+        let text = command(&laptop, uid);
+        assert!(text.is_err(), "{text:?}");
+    }
+}
+
+fn command(client: &Client, uid: u32) -> std::result::Result<String, leeward_remote::CommandLost> {
+    let mut text = Vec::new();
+    let who = User { uid, gid: 0, gids: vec![0] };
+    client.command(&who, b"who", &mut |piece| {
+        text.extend_from_slice(piece);
+        true
+    })?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn who_logs_in_is_the_user_of_the_token_and_no_other() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    let alice = laptop.log_in(1000, "alice").expect("logged in");
+    assert_eq!((&alice.name[..], alice.uid), ("alice", ALICE));
+    let file = make(&laptop, 1000, b"of alice", 0o600).expect("made");
+    assert_eq!((file.uid, file.gid), (ALICE, ALICE), "not what the machine says");
+    assert_eq!(command(&laptop, 1000), Ok(format!("laptop {ALICE} [100]")), "nor are its groups");
+    // root of the machine, and the number that alice has in the cell, are nobody
+    for uid in [0, ALICE] {
+        assert_eq!(lookup_as(&laptop, uid, b"of alice"), Err(Error::Access));
+    }
+    laptop.log_in(0, "bob").expect("logged in");
+    lookup_as(&laptop, 0, b"of alice").expect("found");
+    assert_eq!(read(&laptop, 0, file.node), Err(Error::Access));
+    let unlink = Op::Unlink { dir: ROOT, name: b"of alice", over: Precondition::Any };
+    assert_eq!(laptop.call(&user(0), unlink), Err(Error::NotPermitted), "sticky");
+    assert!(laptop.call(&user(1000), unlink).is_ok());
+    let names: Vec<_> = rig.server().sessions().into_iter().flat_map(|session| session.users).collect();
+    assert_eq!(names, ["alice", "bob"]);
+}
+
+fn lookup_as(client: &Client, uid: u32, name: &[u8]) -> Result<NodeId> {
+    Ok(client.call(&user(uid), Op::Lookup { dir: ROOT, name })?.attr()?.node)
+}
+
+#[test]
+fn logins_end() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    let is_out = |uid| soon(|| lookup_as(&laptop, uid, b"none") == Err(Error::Access));
+    laptop.log_in(1000, "alice").expect("logged in");
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::NotFound));
+    assert_eq!(laptop.log_out(1000).expect("logged out").map(|user| user.uid), Some(ALICE));
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::Access));
+    assert_eq!(laptop.log_out(1000), Ok(None));
+    // revoked: heard of when accounts change
+    laptop.log_in(1000, "alice").expect("logged in");
+    laptop.log_in(1001, "bob").expect("logged in");
+    rig.table.tokens.lock().expect("the tokens").remove("alice");
+    rig.server().hosts_changed();
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::Access));
+    assert_eq!(lookup_as(&laptop, 1001, b"none"), Err(Error::NotFound), "bob stays");
+    // other numbers
+    know(&rig, "bob", ALICE, None);
+    rig.server().hosts_changed();
+    assert_eq!(make(&laptop, 1001, b"new", 0o600).expect("made").uid, ALICE);
+    // its time is over
+    let now = (rig.env.wall() / 1_000_000_000) as i64;
+    know(&rig, "short", BOB, Some(now + 2));
+    laptop.log_in(1002, "short").expect("logged in");
+    assert_eq!(lookup_as(&laptop, 1002, b"none"), Err(Error::NotFound));
+    assert!(is_out(1002));
+}
+
+#[test]
+fn a_session_that_begins_anew_is_shown_the_tokens_first() {
+    let mut rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    laptop.log_in(1000, "slow alice").expect("logged in");
+    laptop.log_in(1001, "bob").expect("logged in");
+    let file = make(&laptop, 1000, b"file", 0o600).expect("made").node;
+    for in_order in [true, false] {
+        rig.restart(in_order);
+        // asked for while the token is looked at
+        assert_eq!(lookup_as(&laptop, 1000, b"file"), Ok(file));
+        assert_eq!(lookup_as(&laptop, 1001, b"none"), Err(Error::NotFound));
+    }
+    rig.table.tokens.lock().expect("the tokens").remove("bob");
+    rig.restart(true);
+    assert_eq!(lookup_as(&laptop, 1001, b"none"), Err(Error::Access));
+    assert!(soon(|| laptop.logged_in().len() == 1), "{:?}", laptop.logged_in());
+}
+
+#[test]
+fn what_is_behind_a_login_finds_it_done() {
+    let rig = rig();
+    rig.know(1, "laptop", by_tokens());
+    let (mut raw, _) = Raw::welcomed(&rig, 1, None);
+    let caller = Caller { uid: 1000, ..root() };
+    let login = Call::Login { uid: 1000, token: Some(Token(b"slow alice")) };
+    raw.say(&ToServer::Call(slot(0, 1), login));
+    raw.say(&ToServer::Call(slot(1, 1), Call::Op(caller, Op::Lookup { dir: ROOT, name: b"none" })));
+    for _ in 0..2 {
+        match raw.hear() {
+            Ok(ToClient::Answer(at, result, ..)) if at == slot(1, 1) => {
+                assert_eq!(result, Err(Error::NotFound))
+            }
+            Ok(ToClient::Answer(at, result, ..)) => assert!(at == slot(0, 1) && result.is_ok()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tokens_cannot_be_tried_out() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    let refused: Vec<String> =
+        (0..9).map(|n| laptop.log_in(1000, &format!("try {n}")).expect_err("refused")).collect();
+    assert_eq!(refused[0], "no such token");
+    assert!(refused[8].starts_with("too many tokens"), "{refused:?}");
+    assert!(laptop.log_in(1000, "alice").is_err(), "also a good one");
+    assert!(soon(|| laptop.log_in(1000, "alice").is_ok()));
+    let long = "x".repeat(20 << 10);
+    assert_eq!(laptop.log_in(1000, &long).expect_err("refused"), "this is no token");
+    // a host with bounds on users, and one that is believed
+    let few = rig.host("few", Grant { uids: vec![(BOB, BOB)], ..by_tokens() });
+    assert!(few.log_in(1000, "bob").is_ok() && few.log_in(1000, "alice").is_err());
+    let believed = rig.host("node", Grant::default());
+    assert!(believed.log_in(1000, "alice").expect_err("no need").contains("nobody needs to log in"));
+}
+
+#[test]
+fn what_the_kernel_would_check_at_opening_is_checked() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    assert!(laptop.checks_rights());
+    laptop.log_in(1000, "alice").expect("logged in");
+    laptop.log_in(1001, "bob").expect("logged in");
+    let file = make(&laptop, 1000, b"file", 0o640).expect("made").node;
+    lookup_as(&laptop, 1001, b"file").expect("found");
+    let may = |uid, want| {
+        let (send, receive) = std::sync::mpsc::channel();
+        laptop.permit(user(uid), file, want, move |result| send.send(result).expect("heard"));
+        receive.recv().expect("an answer")
+    };
+    assert_eq!((may(1000, R | W), may(1000, X)), (Ok(()), Err(Error::Access)));
+    assert_eq!(
+        (may(1001, R), may(0, R), may(5, 0)),
+        (Err(Error::Access), Err(Error::Access), Err(Error::Access))
+    );
+    // an ACL that lets bob read
+    let acl: &[u8] =
+        b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\x72\x11\x01\0\x04\0\0\0\xff\xff\xff\xff\
+        \x10\0\x04\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+    let mode = leeward_fs::XattrMode::Set;
+    let set = Op::SetXattr { node: file, name: leeward_fs::rights::ACL, value: acl, mode };
+    laptop.call(&user(1000), set).expect("set");
+    assert_eq!((may(1001, R), may(1001, W)), (Ok(()), Err(Error::Access)));
+}
+
+#[test]
+fn a_host_that_is_believed_from_now_on_mounts_anew() {
+    let mut rig = rig();
+    rig.know(7, "laptop", by_tokens());
+    let laptop = rig::client(&rig.env, rig.at, [7; 32], None).expect("connected");
+    assert!(laptop.checks_rights(), "the kernel checks nothing");
+    laptop.log_in(1000, "alice").expect("logged in");
+    rig.know(7, "laptop", Grant::default());
+    rig.server().hosts_changed();
+    let refused = soon(|| {
+        matches!(laptop.call(&user(1000), Op::Lookup { dir: ROOT, name: b"none" }),
+            Err(Error::Io(why)) if why.contains("mount anew"))
+    });
+    assert!(refused, "else each of its users could do everything");
+    rig.restart(true);
+    assert!(lookup(&laptop, ROOT, b"none").is_err_and(|e| matches!(e, Error::Io(_))));
+}
