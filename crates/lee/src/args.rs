@@ -34,7 +34,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
-    ("Other machines", &["mount", "gateway", "host", "session"]),
+    ("Other machines", &["mount", "gateway", "host", "session", "login", "logout"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),

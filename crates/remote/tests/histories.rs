@@ -218,9 +218,10 @@ impl Machines {
         let (env, mut died_at) = (rig.env.clone(), 0);
         let dead = rig.die(|at| {
             died_at = env.now();
+            // who comes again finds the other one
+            self.proxies.iter().for_each(|proxy| proxy.lead_to(at));
             for proxy in &self.proxies {
                 proxy.cut();
-                proxy.lead_to(at);
                 proxy.hold(false);
             }
         });

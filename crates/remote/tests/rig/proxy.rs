@@ -110,13 +110,16 @@ impl Shared {
             if self.ended.load(Ordering::SeqCst) {
                 return;
             }
+            // one that is cut comes again, and to where it is led by then
+            let mut sockets = self.sockets.lock().expect("the sockets");
             let server = *self.server.lock().expect("the address");
             let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
             let (up, down) = (self.plan)(self.connections.fetch_add(1, Ordering::SeqCst));
             for socket in [&client, &server] {
                 socket.set_nodelay(true).expect("no delay");
-                self.sockets.lock().expect("the sockets").push(socket.try_clone().expect("a copy"));
+                sockets.push(socket.try_clone().expect("a copy"));
             }
+            drop(sockets);
             let copy = |socket: &TcpStream| socket.try_clone().expect("a copy");
             self.carry(0, (copy(&client), copy(&server)), up);
             self.carry(1, (server, client), down);
