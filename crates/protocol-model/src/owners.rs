@@ -69,13 +69,13 @@ pub enum Rule {
     Fence,
     /// What the log has is read after the fence is placed.
     ReadAfterFence,
-    /// Who finds a later epoch in the log gives up.
+    /// A server that finds a later epoch in the log gives up.
     LaterEpochWins,
     /// An owner's epoch is in the log before it answers anything.
     EpochBeforeAnswers,
-    /// An epoch is opened once: who must open again swaps the map first.
+    /// An epoch is opened once: a server that must open again swaps the map first.
     EpochOpenedOnce,
-    /// Who was fenced and is still the owner opens again.
+    /// A server that was fenced and is still the owner opens again.
     OpenAgain,
     /// A new owner waits for all sessions, which bring what they were told.
     WaitForSessions,
@@ -121,7 +121,7 @@ pub struct Times {
     pub owner: u8,
     /// Peers mark it as dead when they saw no renewal for so long,
     pub mark: u8,
-    /// and who takes over answers when there was none for so long. One of the two is above `owner`.
+    /// and a new owner answers when there was none for so long. One of the two is above `owner`.
     pub answer: u8,
     /// A client uses its leases for so long after it sent the last keepalive that was answered. 0:
     /// there are no leases.

@@ -304,6 +304,18 @@ fn three_servers_with_more_faults() {
 
 #[test]
 #[ignore = "minutes: for the night"]
+fn clients_that_do_more() {
+    let writer = Script { ops: &[Op::Write(0), Op::Read, Op::Write(2)], ..WRITER };
+    let reader = Script { ops: &[Op::Read, Op::Read], ..READER };
+    passes("two, freeze and move", two(&[writer, reader], Counts { freezes: 1, ..MOVE }));
+    passes("three, freeze and crash", three(&[writer, reader], FREEZE_AND_CRASH));
+    passes("session", timed(&[writer, reader], FREEZE, SHORT));
+    let copies = [DOOR_WRITER, Script { ops: &[Op::Read, Op::Read], ..SESSION_READER }];
+    passes("leases", timed(&copies, SILENCE, LEASES));
+}
+
+#[test]
+#[ignore = "minutes: for the night"]
 fn two_shards_with_more_faults() {
     passes("two shards, move and freeze", two_shards(Counts { moves: 1, ..FREEZE }));
     passes("two shards, move, lost put and freeze", two_shards(Counts { freezes: 1, ..LOST_MOVE }));
@@ -321,4 +333,6 @@ fn the_times_of_the_protocol() {
     passes("session, move", timed(BOTH, Counts { moves: 1, ..FREEZE }, SHORT));
     passes("leases, freeze", leases(Counts { freezes: 1, ..SILENCE }, LEASES));
     passes("leases, 3 ticks", leases(SILENCE, Times { client: 3, sessions: 3, ..LEASES }));
+    passes("leases, move and silence", leases(Counts { moves: 1, ..SILENCE }, LEASES));
+    passes("leases, mark first, freeze", leases(Counts { freezes: 1, ..SILENCE }, mark_first(LEASES)));
 }

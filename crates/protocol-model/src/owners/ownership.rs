@@ -174,7 +174,7 @@ impl Owners {
         its.stage = if answers_at_once { Stage::Recovering } else { Stage::Opened };
     }
 
-    /// Who did not come is closed, durably. Nobody is owed what it was told and is not in the log.
+    /// Sessions that did not come are closed, durably. What they were told and is not in the log is lost.
     fn end_recovery(&self, state: &mut State, server: usize, shard: usize) {
         if self.keeps(Rule::WaitForSessions) {
             for client in self.missing(state, &state.servers[server].shards[shard], shard) {

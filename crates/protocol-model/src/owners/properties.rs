@@ -7,7 +7,7 @@ use stateright::Property;
 pub const CURRENT: &str = "no read is old";
 /// So does a copy that a client may use.
 pub const COPIES: &str = "what a client may use is current";
-/// What was acknowledged is in the log, or its client has it and brings it; who serves has it.
+/// What was acknowledged is in the log, or its client has it and brings it; the owner has it.
 pub const KEPT: &str = "what was acknowledged is kept";
 /// No write enters a log twice.
 pub const ONCE: &str = "no write is made twice";
