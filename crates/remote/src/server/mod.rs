@@ -326,6 +326,10 @@ impl Server {
                 session.end();
             } else {
                 self.shared.forget_session(&session);
+                // the thread that does this else may not come to it any more
+                if session.is_lasting() {
+                    let _ = self.shared.store.end_session(session.id.number);
+                }
             }
         }
         self.shared.sessions.lock().clear();
