@@ -33,6 +33,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// The version of an object that was read.
+#[derive(Clone, Debug)]
 pub struct Tag(UpdateVersion);
 
 /// A bucket below a prefix. Cheap to clone.

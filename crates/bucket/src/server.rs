@@ -18,6 +18,8 @@ use std::time::Duration;
 pub const KEY: &str = "test";
 /// Keys in one answer to a list.
 const LIST_MAX: usize = 1000;
+/// Between the look at conditions and the put of a racy server.
+const RACE: Duration = Duration::from_millis(20);
 /// How long a hanging request hangs: longer than any caller waits.
 const HANG: Duration = Duration::from_secs(120);
 
@@ -52,6 +54,8 @@ struct ServerState {
     /// All requests so far: method and path.
     asked: Vec<(String, String)>,
     next_etag: u64,
+    /// Conditions are looked at some time before an object is stored.
+    is_racy: bool,
 }
 
 /// A running server; it stops when this is dropped.
@@ -130,6 +134,12 @@ impl Server {
     /// Every request takes this long from now on.
     pub fn set_delay(&self, delay: Duration) {
         self.shared.delay_micros.store(delay.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Whether conditions of a put are looked at some time before it is done, as by a store that keeps no order among
+    /// those that ask at the same time.
+    pub fn set_racy(&self, racy: bool) {
+        self.shared.state.lock().is_racy = racy;
     }
 
     /// Names of all objects.
@@ -236,6 +246,14 @@ impl Shared {
             return Answer::error(404, "NoSuchBucket");
         }
         let mut state = self.state.lock();
+        if state.is_racy && request.method == "PUT" {
+            if let Some(refused) = refused(&state, key, request) {
+                return refused;
+            }
+            drop(state);
+            self.env.sleep(RACE);
+            return store(&mut self.state.lock(), key, request);
+        }
         match (request.method.as_str(), key) {
             ("GET", "") => list(&state, request),
             ("GET" | "HEAD", key) => get(&state, key, request),
@@ -250,11 +268,18 @@ impl Shared {
 }
 
 fn put(state: &mut ServerState, key: &str, request: &Request) -> Answer {
+    refused(state, key, request).unwrap_or_else(|| store(state, key, request))
+}
+
+/// The answer to a put whose conditions do not hold.
+fn refused(state: &ServerState, key: &str, request: &Request) -> Option<Answer> {
     let there = state.objects.get(key).map(|o| quoted(o.etag));
     let (none, same) = (request.headers.get("if-none-match"), request.headers.get("if-match"));
-    if none.is_some() && there.is_some() || same.is_some() && same != there.as_ref() {
-        return Answer::error(412, "PreconditionFailed");
-    }
+    let is_refused = none.is_some() && there.is_some() || same.is_some() && same != there.as_ref();
+    is_refused.then(|| Answer::error(412, "PreconditionFailed"))
+}
+
+fn store(state: &mut ServerState, key: &str, request: &Request) -> Answer {
     state.next_etag += 1;
     let etag = state.next_etag;
     let meta = request.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-"));

@@ -41,6 +41,7 @@ mod shard;
 mod snapshots;
 mod space;
 mod state;
+mod store_check;
 mod tx;
 mod uploads;
 mod wake;

@@ -10,7 +10,7 @@ use crate::cell::{failure, first_batch_of_caller, parts_without_identity};
 use crate::format::keys;
 use crate::pools::Opener;
 use crate::pools::stores::{self, Stores};
-use crate::{Cell, Config};
+use crate::{Cell, Config, store_check};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error};
 use leeward_env::Env;
@@ -31,7 +31,7 @@ const OTHERS: [&str; 5] = [SETTINGS, SERVED, META, DATA, identity::NEW];
 const META: &str = "meta/";
 const DATA: &str = "data/";
 
-fn refused(e: Error) -> Failure {
+pub(crate) fn refused(e: Error) -> Failure {
     let errno = match e {
         Error::Refused(_) => libc::EACCES,
         Error::Full(_) => libc::ENOSPC,
@@ -65,7 +65,7 @@ impl Cell {
         if let Some(part) = names.iter().find(strange) {
             return Err(failure(parts_without_identity(&place.to_string(), part)));
         }
-        check_conditions(env, bucket)?;
+        store_check::check(env, bucket)?;
         let mut text = Identity::new(env).to_text()?.into();
         match bucket.create(identity::NEW, Bytes::clone(&text)) {
             Err(Error::Exists(_)) => {
@@ -117,23 +117,4 @@ fn open_engine(env: &Env, bucket: &Bucket, config: &Config) -> Result<SlateKv, F
         SlateOptions { cache_bytes: u64::from(config.metadata_cache_mib) << 19, ..SlateOptions::default() };
     SlateKv::open(env, bucket.objects(), "meta", &bucket.place().to_string(), &options)
         .map_err(|e| failure(format!("cannot open the metadata in {}: {e}", bucket.place())))
-}
-
-/// Refuses a store without conditional puts: there nothing keeps two processes from writing to one
-/// cell.
-fn check_conditions(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
-    let name = format!("probe-{:016x}", env.random());
-    let body = Bytes::from_static(b"Leeward asks whether this store knows If-None-Match\n");
-    bucket.create(&name, body.clone()).map_err(refused)?;
-    let again = bucket.create(&name, body);
-    bucket.delete(&name).map_err(refused)?;
-    match again {
-        Err(Error::Exists(_)) => Ok(()),
-        Ok(()) => Err(failure(format!(
-            "{}: this store does not know conditional puts (If-None-Match), without which two processes could write to one \
-             cell: use one that does, such as Ceph 16.2 or later, MinIO or AWS S3",
-            bucket.place()
-        ))),
-        Err(e) => Err(refused(e)),
-    }
 }

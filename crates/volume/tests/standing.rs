@@ -5,7 +5,7 @@
 mod watched;
 
 use leeward_bucket::Bucket;
-use leeward_bucket::server::{KEY, Server};
+use leeward_bucket::server::{Fault, KEY, Server};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, Reply};
@@ -108,6 +108,35 @@ fn half_a_cell_in_a_bucket_is_refused() {
     }
     Cell::create_in(&env, &bucket, &config()).expect("made");
     assert!(!server.names().iter().any(|name| name.ends_with("cell.new")));
+}
+
+/// Stores in which several win that write at the same moment: they look all right to one who asks alone.
+#[test]
+fn a_store_in_which_two_win_is_refused() {
+    let (env, server) = (Env::real(), Server::start("b"));
+    let bucket = Bucket::with_keys(&server.place("racy"), KEY, "secret").expect("a bucket");
+    server.set_racy(true);
+    let refused = Cell::create_in(&env, &bucket, &config()).expect_err("two processes could write");
+    for part in ["racy", "of 32 writers win", "use one that does"] {
+        assert!(refused.message.contains(part), "{}", refused.message);
+    }
+    assert!(server.names().is_empty(), "nothing is left: {:?}", server.names());
+    server.set_racy(false);
+    Cell::create_in(&env, &bucket, &config()).expect("made");
+    assert!(!server.names().iter().any(|name| name.contains("probe")), "{:?}", server.names());
+}
+
+/// A store that loses answers, or is busy, has no two winners.
+#[test]
+fn a_store_that_stumbles_is_not_taken_for_one_in_which_two_win() {
+    let (env, server) = (Env::real(), Server::start("b"));
+    for (fault, times) in [(Fault::Busy, 2), (Fault::FailsAfter, 2), (Fault::BreaksAfter, 2)] {
+        let prefix = format!("{fault:?}");
+        let bucket = Bucket::with_keys(&server.place(&prefix), KEY, "secret").expect("a bucket");
+        server.fail("PUT", "probe-", fault, times);
+        Cell::create_in(&env, &bucket, &config()).unwrap_or_else(|e| panic!("{fault:?}: {}", e.message));
+        server.heal();
+    }
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! Whether a store keeps what it promises of conditional puts. The safety of a cell in a bucket rests on that: of
+//! several processes that want to write at the same time one must win, and all must see which.
+//!
+//! Asked once, before a cell is made. A store that answers one request after the other as it should may still let two
+//! win that ask at the same moment, so many ask at once.
+
+use crate::admin::Failure;
+use crate::remote::refused;
+use bytes::Bytes;
+use leeward_bucket::{Bucket, Error, Tag};
+use leeward_env::Env;
+use std::sync::mpsc::{Receiver, channel};
+
+/// Writers that ask at the same time, and how often they do.
+const WRITERS: u8 = 32;
+const ROUNDS: usize = 3;
+/// What to use instead.
+const OTHERS: &str = "use one that does, such as Ceph 16.2 or later, MinIO or AWS S3";
+
+type Asked = Result<(), Error>;
+
+/// Refuses a store without conditional puts, or one in which two win: there nothing keeps two processes from writing
+/// to one cell.
+///
+/// # Errors
+/// Which store it is, what it does, and what to use instead; or what the store says.
+pub(crate) fn check(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
+    let name = format!("probe-{:016x}", env.random());
+    let checked = knows_conditions(bucket, &name)
+        .and_then(|()| (0..ROUNDS).try_for_each(|_| one_wins(env, bucket, &name)));
+    // also of one that is not used
+    let removed = bucket.delete(&name).map_err(refused);
+    checked.and(removed)
+}
+
+/// One after the other.
+fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
+    match bucket.create(name, body(WRITERS)) {
+        // nobody else knows the name: an answer was lost
+        Ok(()) | Err(Error::Exists(_)) => (),
+        Err(e) => return Err(refused(e)),
+    }
+    match bucket.create(name, body(WRITERS)) {
+        Err(Error::Exists(_)) => Ok(()),
+        Ok(()) => {
+            let what = "does not know conditional puts (If-None-Match), without which two processes could write to \
+                        one cell";
+            Err(unfit(bucket, what))
+        }
+        Err(e) => Err(refused(e)),
+    }
+}
+
+/// All at once: first to make an object, then to replace it.
+fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Failure> {
+    bucket.delete(name).map_err(refused)?;
+    let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
+    let tag = winner(bucket, name, (&at_once(env, bucket, name, put)?, "If-None-Match"))?;
+    let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, tag.clone());
+    winner(bucket, name, (&at_once(env, bucket, name, swap)?, "If-Match")).map(drop)
+}
+
+/// What each writer was answered.
+fn at_once(
+    env: &Env,
+    bucket: &Bucket,
+    name: &str,
+    put: impl Fn(&Bucket, &str, Bytes) -> Asked + Clone + Send + 'static,
+) -> Result<Vec<(u8, Asked)>, Failure> {
+    let (said, heard) = channel();
+    let mut starts = Vec::new();
+    for writer in 0..WRITERS {
+        let (bucket, name, put, said) = (bucket.clone(), name.to_owned(), put.clone(), said.clone());
+        let (start, started): (_, Receiver<()>) = channel();
+        let write = move || {
+            // nobody begins before all are there
+            let _ = started.recv();
+            let _ = said.send((writer, put(&bucket, &name, body(writer))));
+        };
+        env.try_spawn("store-check", write).map_err(|e| Failure {
+            message: format!("the store cannot be checked: {e}"),
+            errno: libc::EAGAIN,
+        })?;
+        starts.push(start);
+    }
+    drop((said, starts));
+    Ok(heard.iter().collect())
+}
+
+/// Whether one has won at most, and the object is what it wrote. A winner may not know that it is one: then its first
+/// answer was lost, and the second attempt found its own object. The object's tag.
+fn winner(bucket: &Bucket, name: &str, (answers, condition): (&[(u8, Asked)], &str)) -> Result<Tag, Failure> {
+    let winners: Vec<u8> =
+        answers.iter().filter(|(_, said)| said.is_ok()).map(|(writer, _)| *writer).collect();
+    if winners.len() > 1 {
+        let what = format!(
+            "lets {} of {WRITERS} writers win that ask at the same time with {condition}: two processes could write to \
+             one cell",
+            winners.len()
+        );
+        return Err(unfit(bucket, &what));
+    }
+    let failed = answers.iter().find_map(|(_, said)| match said {
+        Err(Error::Exists(_)) | Ok(()) => None,
+        Err(e) => Some(e.clone()),
+    });
+    let found = bucket.get_tagged(name).map_err(refused)?;
+    match (found, winners.first(), failed) {
+        (Some((found, tag)), Some(winner), _) if found == body(*winner) => Ok(tag),
+        (_, None, Some(e)) => Err(refused(e)),
+        (Some((found, tag)), None, None) if (0..WRITERS).any(|writer| found == body(writer)) => Ok(tag),
+        _ => {
+            let what =
+                format!("does not show what was just written with {condition}: a cell would lose changes");
+            Err(unfit(bucket, &what))
+        }
+    }
+}
+
+fn body(writer: u8) -> Bytes {
+    format!("Leeward asks whether this store keeps conditions: writer {writer}\n").into()
+}
+
+fn unfit(bucket: &Bucket, what: &str) -> Failure {
+    let message = format!("{}: this store {what}: {OTHERS}", bucket.place());
+    Failure { message, errno: libc::EOPNOTSUPP }
+}
