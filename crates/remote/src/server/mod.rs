@@ -203,20 +203,9 @@ impl Server {
             env.try_spawn(&format!("serve-{number}"), move || shared.read(poll))?;
         }
         leases.serve(Arc::new(Recalls(Arc::downgrade(shared))));
-        let (watching, settling) = (Arc::downgrade(shared), gate.clone());
-        let clock = env.clone();
-        env.try_spawn("serve-watch", move || {
-            while watching.upgrade().is_some_and(|shared| shared.watch()) {
-                clock.sleep(WATCH_STEP);
-            }
-        })?;
-        let judging = Arc::downgrade(shared);
-        let clock = env.clone();
-        env.try_spawn("serve-logins", move || {
-            while judging.upgrade().is_some_and(|shared| shared.judge_old_logins()) {
-                clock.sleep(WATCH_STEP);
-            }
-        })?;
+        shared.now_and_then("serve-watch", Shared::watch)?;
+        shared.now_and_then("serve-logins", Shared::judge_old_logins)?;
+        let settling = gate.clone();
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
         let keeping = Arc::downgrade(shared);
         env.try_spawn("serve-lasting", move || lasting::run(&keeping, &jobs))?;
@@ -375,6 +364,17 @@ impl Shared {
 
     fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Does something twice a second on a thread of its own, until it says that it is over or the server is gone.
+    fn now_and_then(self: &Arc<Self>, thread: &str, work: fn(&Shared) -> bool) -> io::Result<()> {
+        let (shared, clock) = (Arc::downgrade(self), self.env.clone());
+        let turns = move || {
+            while shared.upgrade().is_some_and(|shared| work(&shared)) {
+                clock.sleep(WATCH_STEP);
+            }
+        };
+        self.env.try_spawn(thread, turns).map(drop)
     }
 
     /// Waits for calls at work; false: not all have ended.
