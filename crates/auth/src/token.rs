@@ -23,6 +23,8 @@ const VALIDITY_USUAL: i64 = 86_400;
 const VALIDITY_MAX: i64 = 7 * 86_400;
 /// Longest request for a token, bytes.
 const REQUEST_BYTES_MAX: usize = 8192;
+/// Characters of the name of a machine that a refusal shows.
+const NAME_SHOWN_MAX: usize = 100;
 /// Most caveats in a request for a token.
 const REQUEST_CAVEATS_MAX: usize = 32;
 
@@ -113,7 +115,10 @@ impl Limits<'_> {
                 self.until_secs = Some(self.until_secs.map_or(until, |known| known.min(until)));
             }
             Some(("host", name)) if self.host == Some(name) => (),
-            Some(("host", name)) => return Err(format!("it is for logins of the machine {name} only")),
+            Some(("host", name)) => {
+                let name: String = name.chars().take(NAME_SHOWN_MAX).collect();
+                return Err(format!("it is for logins of the machine {} only", name.escape_debug()));
+            }
             _ => return Err("a caveat is not understood".into()),
         }
         Ok(())

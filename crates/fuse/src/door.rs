@@ -151,19 +151,25 @@ impl<B: Backend> Door<B> {
         }
         let gate = self.nested.clone();
         self.gate.permit(ctx, node, wanted(flags), move |permitted| match permitted {
-            Ok(()) => to.value(&opening.open(gate.keep_attr(node))),
+            Ok(()) => {
+                let open = opening.open(gate.keep_attr(node));
+                to.value_or_else(&open, || opening.undo(&open));
+            }
             Err(e) => to.error(e.errno()),
         });
     }
 
     fn open_dir(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let handles = self.handles.clone();
-        let opened = move || abi::OpenOut { handle: handles.open(), ..abi::OpenOut::default() };
+        let opened = |handles: &Handles| abi::OpenOut { handle: handles.open(), ..abi::OpenOut::default() };
         if self.checked {
-            return to.value(&opened());
+            return to.value(&opened(&handles));
         }
         self.gate.permit(ctx, node, rights::R, move |permitted| match permitted {
-            Ok(()) => to.value(&opened()),
+            Ok(()) => {
+                let open = opened(&handles);
+                to.value_or_else(&open, || handles.close(open.handle));
+            }
             Err(e) => to.error(e.errno()),
         });
     }
@@ -540,14 +546,14 @@ fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
         | Call::ReadDir { .. }
         | Call::Fallocate(_)
         | Call::CopyFileRange { .. }
-        | Call::Ioctl { .. } => is_remote,
+        | Call::Ioctl { .. }
+        | Call::Open { .. }
+        | Call::OpenDir
+        | Call::Access { .. } => is_remote,
         Call::Forget { .. }
         | Call::BatchForget { .. }
         | Call::Release(_)
         | Call::Init { .. }
-        | Call::Open { .. }
-        | Call::OpenDir
-        | Call::Access { .. }
         | Call::ReleaseDir { .. }
         | Call::Interrupt { .. }
         | Call::Destroy

@@ -159,6 +159,9 @@ pub enum MountError {
     /// A part of the file system was asked for by a user who cannot mount it.
     #[error("subdir={0}: only root can mount a part of a cell; mount the whole")]
     PartByUser(PathBuf),
+    /// A part of the file system was asked for where users log in: nobody has yet who could look for it.
+    #[error("subdir={0}: users of this machine log in after it is mounted; mount the whole")]
+    PartOfUsers(PathBuf),
     /// A part of the file system was asked for that cannot be had.
     #[error("subdir={0}: {1}; name a directory by its path in the cell, without symbolic links")]
     NoPart(PathBuf, io::Error),
@@ -223,11 +226,14 @@ pub fn mount(backend: impl Backend, env: &Env, at: &Path, options: Options) -> R
     if let Some(subdir) = options.subdir.as_ref().filter(|_| !is_root()) {
         return Err(MountError::PartByUser(subdir.clone()));
     }
+    let checked = !backend.checks_rights();
+    if let Some(subdir) = options.subdir.as_ref().filter(|_| !checked) {
+        return Err(MountError::PartOfUsers(subdir.clone()));
+    }
     let others = may_open_to_others(options.access)?;
     if options.io_uring != IoUring::Never {
         turn_on_io_uring();
     }
-    let checked = !backend.checks_rights();
     let device = attach(&at, &options, (others, checked)).map_err(|e| refused(&at, &e))?;
     let detached = |e: MountError| {
         let _ = unmount_path(&at, Lazily::Yes);
@@ -460,6 +466,8 @@ fn has_helper() -> bool {
 /// Mounts: root by itself, others by the helper.
 fn attach(at: &Path, options: &Options, (others, checked): (bool, bool)) -> io::Result<Device> {
     let Restrictions { read_only, no_suid, no_dev, no_exec } = options.restrictions;
+    // numbers of the cell mean others here, and the kernel opens devices without asking anybody
+    let (no_suid, no_dev) = (no_suid || !checked, no_dev || !checked);
     let flag = |is_set, flag| if is_set { flag } else { 0 };
     let flags = flag(read_only, libc::MS_RDONLY)
         | flag(no_suid, libc::MS_NOSUID)

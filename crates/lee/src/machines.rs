@@ -12,6 +12,7 @@ use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
+use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
     Asker, CellUser, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, SessionInfo,
 };
@@ -227,11 +228,15 @@ impl Hosts for CellHosts {
         has_hosts(&self.cell)
     }
 
-    fn login(&self, host: &str, token: &str) -> Result<CellUser, String> {
-        let (who, until_secs) =
-            self.authority.login(token, host, Wait::Allowed).map_err(|refusal| refusal.to_string())?;
-        let (gid, gids) = (who.gid(), who.other_gids().to_vec());
-        Ok(CellUser { name: (*who.name).into(), uid: who.uid, gid, gids, until_secs })
+    fn login(&self, host: &str, token: &str, wait: Wait) -> LoginAnswer {
+        match self.authority.login(token, host, wait) {
+            Ok((who, until_secs)) => {
+                let (gid, gids) = (who.gid(), who.other_gids().to_vec());
+                LoginAnswer::In(CellUser { name: (*who.name).into(), uid: who.uid, gid, gids, until_secs })
+            }
+            Err(refusal) if refusal.is_passing() => LoginAnswer::Later(refusal.to_string()),
+            Err(refusal) => LoginAnswer::Refused(refusal.to_string()),
+        }
     }
 
     fn command(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {

@@ -187,6 +187,8 @@ pub enum LoginAnswer {
     Refused(String),
     /// It has ended.
     Out,
+    /// It cannot be said now; why, for a person.
+    Later(String),
 }
 
 /// Asks for all that doors have to know of users and buckets, which may be longer than a message.
@@ -496,6 +498,10 @@ impl Wire<'_> for LoginAnswer {
                 why.put(out);
             }
             LoginAnswer::Out => out.push(3),
+            LoginAnswer::Later(why) => {
+                out.push(4);
+                why.put(out);
+            }
         }
     }
 
@@ -504,6 +510,7 @@ impl Wire<'_> for LoginAnswer {
             1 => Wire::take(from).map(LoginAnswer::In),
             2 => Wire::take(from).map(LoginAnswer::Refused),
             3 => Ok(LoginAnswer::Out),
+            4 => Wire::take(from).map(LoginAnswer::Later),
             _ => Err(Malformed::Unknown),
         }
     }

@@ -190,6 +190,7 @@ fn tokens_cannot_be_tried_out() {
     assert_eq!(refused[0], "no such token");
     assert!(refused[8].starts_with("too many tokens"), "{refused:?}");
     assert!(laptop.log_in(1000, "alice").is_err(), "also a good one");
+    assert!(laptop.log_in(1001, "bob").is_ok(), "nobody locks others out");
     assert!(soon(|| laptop.log_in(1000, "alice").is_ok()));
     let long = "x".repeat(20 << 10);
     assert_eq!(laptop.log_in(1000, &long).expect_err("refused"), "this is no token");
@@ -245,4 +246,70 @@ fn a_host_that_is_believed_from_now_on_mounts_anew() {
     assert!(refused, "else each of its users could do everything");
     rig.restart(true);
     assert!(lookup(&laptop, ROOT, b"none").is_err_and(|e| matches!(e, Error::Io(_))));
+}
+
+/// A user database that hangs holds up the user whom it is asked about, and nobody else.
+#[test]
+fn who_is_judged_holds_up_nobody_else() {
+    let mut rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    let node = rig.host("node", Grant::default());
+    laptop.log_in(1001, "bob").expect("logged in");
+    rig::make(&node, ROOT, b"file").expect("made");
+    let file = rig::lookup(&node, ROOT, b"file").expect("found").node;
+    rig::write(&node, file, b"told").expect("written");
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
+        std::thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        assert_eq!(lookup_as(&laptop, 1001, b"none"), Err(Error::NotFound));
+        assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+        assert!(slow.join().expect("no panic").is_ok());
+        // an end in order stays one, and who was just logging in is told to come again
+        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
+        std::thread::sleep(Duration::from_millis(50));
+        rig.restart(true);
+        let said = slow.join().expect("no panic");
+        assert!(said.is_ok() || said.is_err_and(|why| why.contains("ends") || why.contains("no answer")));
+    });
+    assert_eq!(node.call(&user(0), Op::Fsync { node: file }), Ok(Reply::Done), "nothing is lost");
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::NotFound), "alice is still in");
+}
+
+/// That nothing can be said of a token is no refusal.
+#[test]
+fn logins_outlast_who_is_to_be_asked() {
+    let mut rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    laptop.log_in(1000, "alice").expect("logged in");
+    let silent = |silent: bool| rig.table.is_silent.store(silent, std::sync::atomic::Ordering::SeqCst);
+    silent(true);
+    rig.server().hosts_changed();
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::NotFound), "who is in stays in");
+    assert_eq!(laptop.log_in(1001, "bob"), Err("ask again".into()));
+    let table = rig.table.clone();
+    rig.restart(true);
+    assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::Access), "it cannot be known now");
+    assert_eq!(laptop.logged_in().len(), 1, "but it is not forgotten");
+    table.is_silent.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert!(soon(|| lookup_as(&laptop, 1000, b"none") == Err(Error::NotFound)));
+}
+
+/// Locks are of those who may open the file; a client may say that it had one before.
+#[test]
+fn nobody_has_had_a_lock_without_a_login() {
+    use leeward_fs::locks::{
+        FileLock, LAST_BYTE, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, OwnedLock,
+    };
+    let rig = rig();
+    rig.know(1, "laptop", by_tokens());
+    let (mut raw, _) = Raw::welcomed(&rig, 1, None);
+    let range = LockRange { first: 0, last: LAST_BYTE };
+    let lock = FileLock { range, mode: LockMode::Exclusive, pid: 1 };
+    let told = OwnedLock { node: ROOT, owner: LockOwner { kind: LockKind::Flock, number: 1 }, lock };
+    raw.say(&ToServer::Call(slot(0, 1), Call::Lock(root(), LockCall::Tell(vec![told]))));
+    match raw.hear() {
+        Ok(ToClient::Answer(_, Ok(Reply::Lock(LockReply::Lost(lost))), ..)) => assert_eq!(lost, [0]),
+        other => panic!("{other:?}"),
+    }
 }

@@ -632,7 +632,8 @@ fn answers_to_logins_have_these_bytes() {
     pin(&LoginAnswer::In(user), "01 02000000 616c 07000000 08000000 01000000 09000000 01 0201000000000000");
     pin(&LoginAnswer::Refused("no".into()), "02 02000000 6e6f");
     pin(&LoginAnswer::Out, "03");
-    only_kinds::<LoginAnswer>(1..4);
+    pin(&LoginAnswer::Later("no".into()), "04 02000000 6e6f");
+    only_kinds::<LoginAnswer>(1..5);
     let shown = format!("{:?}", Call::Login { uid: 5, token: Some(Token(b"secret")) });
     assert!(!shown.contains("secret"), "{shown}");
 }

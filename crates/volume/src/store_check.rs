@@ -2,7 +2,9 @@
 //! several processes that want to write at the same time one must win, and all must see which.
 //!
 //! Asked once, before a cell is made. A store that answers one request after the other as it should may still let two
-//! win that ask at the same moment, so many ask at once.
+//! win that ask at the same moment, so many ask at once. Objects that are made (`If-None-Match`) keep a process out that
+//! another one has taken over from. Objects that are replaced (`If-Match`) are for several servers of one cell only
+//! (`docs/decisions/0038`): where two win, the log says so.
 
 use crate::admin::Failure;
 use crate::remote::refused;
@@ -16,6 +18,9 @@ const WRITERS: u8 = 32;
 const ROUNDS: usize = 3;
 /// What to use instead.
 const OTHERS: &str = "use one that does, such as Ceph 16.2 or later, MinIO or AWS S3";
+
+/// What a store that breaks a promise is refused with.
+const UNFIT: i32 = libc::EOPNOTSUPP;
 
 type Asked = Result<(), Error>;
 
@@ -57,7 +62,13 @@ fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Failure> {
     let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
     let tag = winner(bucket, name, (&at_once(env, bucket, name, put)?, "If-None-Match"))?;
     let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, tag.clone());
-    winner(bucket, name, (&at_once(env, bucket, name, swap)?, "If-Match")).map(drop)
+    match winner(bucket, name, (&at_once(env, bucket, name, swap)?, "If-Match")) {
+        Err(unfit) if unfit.errno == UNFIT => {
+            tracing::warn!("one server at a time may serve a cell here: {}", unfit.message);
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }
 
 /// What each writer was answered.
@@ -123,5 +134,5 @@ fn body(writer: u8) -> Bytes {
 
 fn unfit(bucket: &Bucket, what: &str) -> Failure {
     let message = format!("{}: this store {what}: {OTHERS}", bucket.place());
-    Failure { message, errno: libc::EOPNOTSUPP }
+    Failure { message, errno: UNFIT }
 }

@@ -4,7 +4,7 @@ use super::Invocation;
 use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};
-use crate::{output, session, when};
+use crate::{output, session, system, when};
 use leeward_auth::bound_to_host;
 use serde_json::json;
 use std::io::{IsTerminal, Read};
@@ -70,7 +70,12 @@ pub fn log_out(invocation: &Invocation, args: &LogoutArgs) -> Result<(), Fail> {
 fn mount_of(at: PathBuf) -> Result<CellDir, Fail> {
     let cell = locate::called(at.as_os_str(), "")?;
     match cell.remote() {
-        Some(_) => Ok(cell),
+        Some(mount) if [0, system::uid()].contains(&mount.owner) => Ok(cell),
+        Some(mount) => {
+            let text = "is a mount of the user";
+            let (at, owner) = (mount.at.display(), mount.owner);
+            Err(Fail::new(format!("{at} {text} {owner}, who could read your token: mount it yourself")))
+        }
         None => Err(Fail::new(format!("{}: users log in at mounts of other machines only", at.display()))),
     }
 }

@@ -215,6 +215,7 @@ impl Shared {
                 ping_at = now + PING_STEP;
                 self.copies.tidy();
                 self.share_idle(&link.pipe);
+                Client(self.clone()).show_due_logins();
                 link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
             }
             let now = self.env.now();

@@ -447,8 +447,7 @@ impl Copies {
     pub(super) fn lost(&self) -> Vec<NodeId> {
         let state = &mut *self.0.state.lock();
         state.connected = false;
-        let kept = state.known.iter().filter(|(_, known)| known.kept);
-        kept.map(|(node, _)| *node).collect()
+        state.kept()
     }
 
     /// Whether copies count now.
@@ -690,6 +689,11 @@ impl State {
         if removes.is_some_and(|number| self.removing.end(number)) {
             self.drop_copies();
         }
+    }
+
+    /// Inodes of which the front end may keep attributes.
+    fn kept(&self) -> Vec<NodeId> {
+        self.known.iter().filter(|(_, known)| known.kept).map(|(node, _)| *node).collect()
     }
 
     /// Changes of this client begin.
@@ -1020,13 +1024,15 @@ impl Asked {
             _ => (),
         }
         state.learn_alone(since, leased, now);
-        let removes = self.removes.take();
-        match result {
-            Err(Error::Io(_)) => state.not_answered(removes),
-            _ => _ = removes.map(|number| state.removing.end(number)),
+        let was_unknown = self.removes.take().is_some_and(|number| state.removing.end(number));
+        // what was told before is in the copies, and perhaps more
+        let mut changed = if self.is_foretold { Vec::new() } else { leased.changed().to_vec() };
+        if was_unknown && matches!(result, Err(Error::Io(_))) {
+            state.drop_copies();
+            changed = state.kept();
         }
         state.touch(&std::mem::take(&mut self.changes));
-        for of in leased.changed().iter().map(|node| Of::Attr(*node)) {
+        for of in changed.iter().map(|node| Of::Attr(*node)) {
             state.forget(&of, now);
             state.touch(&[of.mark()]);
         }
@@ -1039,7 +1045,7 @@ impl Asked {
             }
             _ => None,
         };
-        NotKept { pages, attrs: leased.changed().iter().copied().filter(keeps).collect() }
+        NotKept { pages, attrs: changed.into_iter().filter(keeps).collect() }
     }
 }
 

@@ -7,10 +7,10 @@
 //! would check when a file is opened is checked here, with the numbers that the server has answered; all else
 //! the server checks with each operation.
 
+use super::Client;
 use super::slots::{Answer, Outstanding};
-use super::{Client, Shared};
 use crate::message::{Call, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Groups};
+use leeward_env::{Ctx, Groups, Nanos};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::rights;
@@ -18,39 +18,77 @@ use leeward_fs::{Attr, Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Backend;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
-/// Who has logged in, by user id of this machine.
+/// How soon a token is shown again of which nothing could be said, or that was not answered.
+const AGAIN_AFTER: Nanos = 2_000_000_000;
+/// How often one is shown again that is good: the numbers of its user may have changed.
+const SHOWN_EACH: Nanos = 60_000_000_000;
+
+/// Who has logged in.
 #[derive(Default)]
 pub(super) struct Logins {
+    /// By user id of this machine.
     all: Mutex<BTreeMap<u32, Login>>,
-    /// Whether the server wants users to log in.
-    wanted: AtomicBool,
-    /// Whether the front end leaves it to this to check rights.
-    relied_on: AtomicBool,
+    trust: Mutex<Trust>,
 }
 
-#[derive(Clone)]
 struct Login {
     user: CellUser,
     token: Secret,
+    /// When it is to be shown next; `None`: it is being shown.
+    next: Option<Nanos>,
+}
+
+#[derive(Default)]
+struct Trust {
+    /// The server wants users to log in.
+    wanted: bool,
+    /// The front end leaves it to this to check rights.
+    relied_on: bool,
 }
 
 impl Logins {
     /// What the server says of this host. False: the front end relies on checks that are not made.
     pub(super) fn are_wanted(&self, wanted: bool) -> bool {
-        let fits = wanted || !self.relied_on.load(Ordering::Acquire);
-        self.wanted.store(wanted, Ordering::Release);
-        fits
+        let mut trust = self.trust.lock();
+        trust.wanted = wanted;
+        wanted || !trust.relied_on
     }
 
     /// From now on the front end relies on them, if the server wants users to log in.
     pub(super) fn rely(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::Acquire);
-        self.relied_on.fetch_or(wanted, Ordering::AcqRel);
-        wanted
+        let mut trust = self.trust.lock();
+        trust.relied_on |= trust.wanted;
+        trust.wanted
+    }
+
+    /// What was answered to a token that was shown again.
+    fn heard(&self, uid: u32, token: &Secret, answer: Result<LoginAnswer>, now: Nanos) {
+        let mut all = self.all.lock();
+        // another one may have been shown meanwhile
+        let Some(login) = all.get_mut(&uid).filter(|login| login.token == *token) else { return };
+        match answer {
+            Ok(LoginAnswer::In(user)) => (login.user, login.next) = (user, Some(now + SHOWN_EACH)),
+            Ok(LoginAnswer::Refused(why)) => {
+                tracing::warn!("user {uid} of this machine is logged out: {why}");
+                all.remove(&uid);
+            }
+            Ok(LoginAnswer::Later(_) | LoginAnswer::Out) | Err(_) => login.next = Some(now + AGAIN_AFTER),
+        }
+    }
+
+    /// Those that are to be shown now, with their tokens. Whose time is over is not.
+    fn take_due(&self, now: Nanos, wall: Nanos, are_all: bool) -> Vec<(u32, Secret)> {
+        let mut all = self.all.lock();
+        let is_over = |until: i64| until <= (wall / 1_000_000_000) as i64;
+        all.retain(|_, login| !login.user.until_secs.is_some_and(is_over));
+        let due = all.iter_mut().filter(|(_, login)| are_all || login.next.is_some_and(|next| next <= now));
+        due.map(|(uid, login)| {
+            login.next = None;
+            (*uid, login.token.clone())
+        })
+        .collect()
     }
 }
 
@@ -60,13 +98,18 @@ impl Client {
     /// # Errors
     /// For a person: why not.
     pub fn log_in(&self, uid: u32, token: &str) -> std::result::Result<CellUser, String> {
-        match self.ask_login(uid, Some(token))? {
-            LoginAnswer::In(user) => {
-                let login = Login { user: user.clone(), token: Secret::new(token) };
-                self.0.logins.all.lock().insert(uid, login);
-                Ok(user)
+        let (client, kept) = (self.clone(), Secret::new(token));
+        // where answers are heard, so that of two the later one counts here, too
+        let said = self.ask_login(uid, Some(token), move |said| {
+            if let LoginAnswer::In(user) = said {
+                let next = Some(client.0.env.now() + SHOWN_EACH);
+                let login = Login { user: user.clone(), token: kept, next };
+                client.0.logins.all.lock().insert(uid, login);
             }
-            LoginAnswer::Refused(why) => Err(why),
+        })?;
+        match said {
+            LoginAnswer::In(user) => Ok(user),
+            LoginAnswer::Refused(why) | LoginAnswer::Later(why) => Err(why),
             LoginAnswer::Out => Err("the server answers nonsense".into()),
         }
     }
@@ -77,7 +120,8 @@ impl Client {
     /// The server did not answer: it may take the user for logged in until the session ends.
     pub fn log_out(&self, uid: u32) -> std::result::Result<Option<CellUser>, String> {
         let before = self.0.logins.all.lock().remove(&uid);
-        self.ask_login(uid, None)?;
+        let client = self.clone();
+        self.ask_login(uid, None, move |_| _ = client.0.logins.all.lock().remove(&uid))?;
         Ok(before.map(|login| login.user))
     }
 
@@ -88,27 +132,54 @@ impl Client {
 
     /// Whether users of this machine are to log in.
     pub fn wants_logins(&self) -> bool {
-        self.0.logins.wanted.load(Ordering::Acquire)
+        self.0.logins.trust.lock().wanted
     }
 
-    fn ask_login(&self, uid: u32, token: Option<&str>) -> std::result::Result<LoginAnswer, String> {
+    fn ask_login(
+        &self,
+        uid: u32,
+        token: Option<&str>,
+        heard: impl FnOnce(&LoginAnswer) + Send + 'static,
+    ) -> std::result::Result<LoginAnswer, String> {
         let (send, receive) = sync_channel(1);
         let token = token.map(|token| Token(token.as_bytes()));
-        self.ask(Call::Login { uid, token }, None, Box::new(move |result| drop(send.send(result))));
-        let result = receive.recv().unwrap_or_else(|_| Err(Error::Io("the request was lost".into())));
-        answer_of(result).map_err(|e| format!("no answer from {}: {e}", self.0.server))
+        let answer: Answer = Box::new(move |result| {
+            let said = answer_of(result);
+            if let Ok(said) = &said {
+                heard(said);
+            }
+            drop(send.send(said));
+        });
+        self.ask(Call::Login { uid, token }, None, answer);
+        let said = receive.recv().unwrap_or_else(|_| Err(Error::Io("the request was lost".into())));
+        said.map_err(|e| format!("no answer from {}: {e}", self.0.server))
     }
 
-    /// Calls that show the tokens to a new session.
+    /// Calls that show all tokens to a new session.
     pub(super) fn tell_logins(&self) -> Vec<Outstanding> {
-        let all = self.0.logins.all.lock();
-        let calls = all.iter().map(|(uid, login)| {
-            let (client, of, before) = (self.clone(), *uid, login.clone());
-            let answer: Answer = Box::new(move |result| client.0.login_answered(of, &before, result));
-            let call = Call::Login { uid: *uid, token: Some(Token(login.token.reveal().as_bytes())) };
-            Outstanding::new(call, self.0.env.now(), None, answer)
-        });
-        calls.collect()
+        let due = self.0.logins.take_due(self.0.env.now(), self.0.env.wall(), true);
+        due.into_iter().map(|(uid, token)| self.showing(uid, token)).collect()
+    }
+
+    /// Shows tokens again for which it is time. To be called each second while the server answers.
+    pub(super) fn show_due_logins(&self) {
+        for (uid, token) in self.0.logins.take_due(self.0.env.now(), self.0.env.wall(), false) {
+            let (client, kept) = (self.clone(), token.clone());
+            let answer: Answer = Box::new(move |result| client.login_heard(uid, &kept, result));
+            let call = Call::Login { uid, token: Some(Token(token.reveal().as_bytes())) };
+            self.ask(call, None, answer);
+        }
+    }
+
+    fn showing(&self, uid: u32, token: Secret) -> Outstanding {
+        let (client, kept) = (self.clone(), token.clone());
+        let answer: Answer = Box::new(move |result| client.login_heard(uid, &kept, result));
+        let call = Call::Login { uid, token: Some(Token(token.reveal().as_bytes())) };
+        Outstanding::new(call, self.0.env.now(), None, answer)
+    }
+
+    fn login_heard(&self, uid: u32, token: &Secret, result: Result<Reply>) {
+        self.0.logins.heard(uid, token, answer_of(result), self.0.env.now());
     }
 
     /// Finds out whether a user may open a file or directory for this, bits of [`rights`].
@@ -153,24 +224,6 @@ impl Client {
             };
             answer(rights::permit(&cell, &attr, acl.as_deref(), want));
         });
-    }
-}
-
-impl Shared {
-    /// A new session was shown a token.
-    fn login_answered(self: &Arc<Self>, uid: u32, before: &Login, result: Result<Reply>) {
-        let mut all = self.logins.all.lock();
-        // another one may have been shown meanwhile
-        let Some(login) = all.get_mut(&uid).filter(|login| login.token == before.token) else { return };
-        match answer_of(result) {
-            Ok(LoginAnswer::In(user)) => login.user = user,
-            Ok(LoginAnswer::Refused(why)) => {
-                tracing::warn!("{}: user {uid} of this machine is logged out: {why}", self.server);
-                all.remove(&uid);
-            }
-            // the next session is shown it again
-            Ok(LoginAnswer::Out) | Err(_) => (),
-        }
     }
 }
 

@@ -103,6 +103,9 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
         return Err(Error::Invalid);
     }
     let host = session.host();
+    if session.logins.is_judged(caller.uid) {
+        return Err(Error::Busy);
+    }
     let ctx = session.user(&host.grant, caller)?.with_wait(Wait::Allowed);
     let asker = Asker { host: host.name.clone(), grant: host.grant.clone(), ctx: Ctx { refs: false, ..ctx } };
     let number = shared.commands.add(session, &asker.host, shared.env.awake())?;

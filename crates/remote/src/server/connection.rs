@@ -14,6 +14,7 @@ use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{CallNumber, Ctx, Nanos, Told, Wait};
 use leeward_fs::leases::Keepalive;
 use leeward_fs::{Error, Op, Reply, Result};
+use leeward_vfs::OwnedOp;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -49,11 +50,6 @@ impl Phase {
     /// Whether the answers to calls at work may fill the memory.
     fn promises_too_much(&self) -> bool {
         matches!(self, Phase::In(session) if session.promised() > PROMISED_BYTES_MAX)
-    }
-
-    /// Whether a user of it is just logging in.
-    fn is_logging_in(&self) -> bool {
-        matches!(self, Phase::In(session) if session.logins.are_judged())
     }
 }
 
@@ -200,8 +196,7 @@ impl Conversation {
             let phase = self.connection.phase.lock().clone();
             let is_full =
                 matches!(&phase, Phase::In(session) if self.shared.recovery.is_full(session.id.number));
-            let is_held = phase.promises_too_much() || phase.is_logging_in() || is_full;
-            if self.connection.line.pipe.is_clogged() || is_held {
+            if self.connection.line.pipe.is_clogged() || phase.promises_too_much() || is_full {
                 return Then::HoldBack;
             }
             let longest = if matches!(phase, Phase::In(_)) { FRAME_BYTES_MAX } else { HELLO_BYTES_MAX };
@@ -440,9 +435,30 @@ fn call_in(
         Call::Numbers { volume } => answer.give(None, shared.reserve_numbers(session, volume)),
         Call::Access(call) => answer.give(None, super::access::tell(shared, session, call)),
         Call::Login { uid, token } => super::logins::hear(shared, session, (uid, token), answer),
+        Call::Op(caller, op) if session.logins.is_judged(caller.uid) => {
+            park_op(shared, session, (slot, caller, op), answer);
+        }
         Call::Op(caller, op) => run_op(shared, session, (slot, caller, op), answer),
     }
     Then::GoOn
+}
+
+/// Runs an operation when the token is judged that its user has shown.
+fn park_op(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    (slot, caller, op): (crate::message::Slot, Caller, Op<'_>),
+    answer: super::session::Answer,
+) {
+    let (of, to, uid, op) = (shared.clone(), session.clone(), caller.uid, OwnedOp::from(op));
+    let parked = Box::new(move |has_ended: bool| match has_ended {
+        // it is sent again to the next server
+        true => answer.give(None, Err(Error::Io("the server ends".into()))),
+        false => run_op(&of, &to, (slot, caller, op.as_op()), answer),
+    });
+    if let Some(judged_by_now) = session.logins.park(uid, parked) {
+        judged_by_now(shared.has_ended());
+    }
 }
 
 /// Runs an operation.

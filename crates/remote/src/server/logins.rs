@@ -1,11 +1,11 @@
 //! Users of a host that is not believed who its users are: each proves it by a token, for one session.
 //!
 //! A **login** binds a user id of the host to a user of the cell. The server keeps the token and judges it again
-//! when accounts change, and now and then. While one is judged nothing else of its connection is read: what the
+//! when accounts change, and now and then. What a user asks for while the token is judged waits for that: what the
 //! client sends behind it finds it done.
 
 use super::Shared;
-use super::session::{Answer, Session};
+use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
 use leeward_env::{Ctx, Door, Flow, Groups, Nanos, Wait};
 use leeward_fs::accounts::Secret;
@@ -14,13 +14,16 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Logins of a session at most, and bytes of a token.
 const LOGINS_MAX: usize = 64;
 const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// Logins of a session that may be refused in a time.
+/// Tokens that are judged at once, of all sessions.
+const JUDGED_AT_ONCE_MAX: usize = 64;
+/// Logins of a user of a session, and of all, that may be refused in a time.
 const REFUSED_MAX: u32 = 8;
+const REFUSED_OF_ALL_MAX: u32 = 64;
 const REFUSED_TIME: Nanos = 1_000_000_000;
 /// How often tokens are judged again when no account changes.
 const JUDGED_FOR: Nanos = 60_000_000_000;
@@ -33,9 +36,27 @@ pub(super) struct Logins {
     /// By the user's number on the host.
     all: Mutex<FxHashMap<u32, Login>>,
     /// Those that are judged now.
-    judging: AtomicUsize,
-    /// Since when how many were refused.
-    refused: Mutex<(Nanos, u32)>,
+    judging: Mutex<FxHashMap<u32, Judged>>,
+    refused: Mutex<Refused>,
+}
+
+/// A token that is judged now.
+#[derive(Default)]
+struct Judged {
+    answers: Vec<Answer>,
+    /// What the user has asked for meanwhile.
+    parked: Vec<Parked>,
+}
+
+/// Goes on with what was asked for; `true`: the server has ended.
+pub(super) type Parked = Box<dyn FnOnce(bool) + Send>;
+
+/// How many were refused, since when: of all, and by user id.
+#[derive(Default)]
+struct Refused {
+    since: Nanos,
+    all: u32,
+    of: FxHashMap<u32, u32>,
 }
 
 #[derive(Clone)]
@@ -46,9 +67,20 @@ struct Login {
 }
 
 impl Logins {
-    /// Whether one is judged now.
-    pub(super) fn are_judged(&self) -> bool {
-        self.judging.load(Ordering::Acquire) > 0
+    /// Keeps what a user asks for until the token that he has shown is judged. It is returned if none is.
+    pub(super) fn park(&self, uid: u32, ask: Parked) -> Option<Parked> {
+        match self.judging.lock().get_mut(&uid) {
+            Some(judged) => {
+                judged.parked.push(ask);
+                None
+            }
+            None => Some(ask),
+        }
+    }
+
+    /// Whether a token of a user is judged now.
+    pub(super) fn is_judged(&self, uid: u32) -> bool {
+        self.judging.lock().contains_key(&uid)
     }
 
     /// Names of the users who have logged in.
@@ -74,17 +106,20 @@ impl Logins {
         all.iter().filter(|(_, login)| which(login)).map(|(uid, login)| (*uid, login.clone())).collect()
     }
 
-    fn may_try(&self, now: Nanos) -> bool {
-        let (since, count) = *self.refused.lock();
-        count < REFUSED_MAX || now.saturating_sub(since) > REFUSED_TIME
+    fn may_try(&self, uid: u32, now: Nanos) -> bool {
+        let refused = self.refused.lock();
+        let of = refused.of.get(&uid).copied().unwrap_or_default();
+        let are_few = of < REFUSED_MAX && refused.all < REFUSED_OF_ALL_MAX;
+        are_few || now.saturating_sub(refused.since) > REFUSED_TIME
     }
 
-    fn note_refused(&self, now: Nanos) {
+    fn note_refused(&self, uid: u32, now: Nanos) {
         let mut refused = self.refused.lock();
-        if now.saturating_sub(refused.0) > REFUSED_TIME {
-            *refused = (now, 0);
+        if now.saturating_sub(refused.since) > REFUSED_TIME {
+            *refused = Refused { since: now, ..Refused::default() };
         }
-        refused.1 += 1;
+        refused.all += 1;
+        *refused.of.entry(uid).or_default() += 1;
     }
 
     /// False: there are too many.
@@ -152,40 +187,48 @@ pub(super) fn hear(
         session.logins.all.lock().remove(&uid);
         return give(answer, LoginAnswer::Out);
     };
-    let refused = |answer, why: &str| give(answer, LoginAnswer::Refused(why.into()));
     if !session.host().grant.by_tokens {
         let why = "the server believes this machine who its users are: nobody needs to log in";
-        return refused(answer, why);
+        return give(answer, LoginAnswer::Refused(why.into()));
     }
-    if !session.logins.may_try(shared.env.awake()) {
-        return refused(answer, "too many tokens of this machine were refused: try again in a second");
+    if !session.logins.may_try(uid, shared.env.awake()) {
+        let why = "too many tokens were refused here: try again in a second";
+        return give(answer, LoginAnswer::Later(why.into()));
     }
     let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= TOKEN_BYTES_MAX);
     let Some(token) = text.map(Secret::new) else {
-        session.logins.note_refused(shared.env.awake());
-        return refused(answer, "this is no token");
+        session.logins.note_refused(uid, shared.env.awake());
+        return give(answer, LoginAnswer::Refused("this is no token".into()));
     };
-    session.logins.judging.fetch_add(1, Ordering::AcqRel);
-    let judging = Judging(session.clone());
-    let of = shared.clone();
-    // it may have to ask the user database, or an issuer for its keys
-    let spawned = shared.env.try_spawn("serve-login", move || {
-        let said = log_in(&of, &judging.0, uid, token);
-        drop(judging);
-        give(answer, said);
-    });
-    if spawned.is_err() {
-        tracing::warn!("no thread for a login of the host {}", session.host().name);
+    begin(shared, session, (uid, token), answer);
+}
+
+/// Judges a token on a thread of its own: it may have to ask the user database, or an issuer for its keys.
+fn begin(shared: &Arc<Shared>, session: &Arc<Session>, (uid, token): (u32, Secret), answer: Answer) {
+    session.logins.judging.lock().entry(uid).or_default().answers.push(answer);
+    let (of, to) = (shared.clone(), session.clone());
+    let is_one_more = shared.logging_in.fetch_add(1, Ordering::AcqRel) < JUDGED_AT_ONCE_MAX;
+    let judge = move || {
+        let said = log_in(&of, &to, uid, token);
+        of.logging_in.fetch_sub(1, Ordering::AcqRel);
+        end(&of, &to, uid, &said);
+    };
+    if !is_one_more || shared.env.try_spawn("serve-login", judge).is_err() {
+        shared.logging_in.fetch_sub(1, Ordering::AcqRel);
+        end(
+            shared,
+            session,
+            uid,
+            &LoginAnswer::Later("too many users log in now: try again in a moment".into()),
+        );
     }
 }
 
-/// A login is judged as long as this lives.
-struct Judging(Arc<Session>);
-
-impl Drop for Judging {
-    fn drop(&mut self) {
-        self.0.logins.judging.fetch_sub(1, Ordering::AcqRel);
-    }
+/// A token was judged: whoever asked is answered, and what the user has asked for meanwhile runs.
+fn end(shared: &Arc<Shared>, session: &Arc<Session>, uid: u32, said: &LoginAnswer) {
+    let Some(judged) = session.logins.judging.lock().remove(&uid) else { return };
+    judged.answers.into_iter().for_each(|answer| give(answer, said.clone()));
+    judged.parked.into_iter().for_each(|parked| parked(shared.has_ended()));
 }
 
 fn give(answer: Answer, said: LoginAnswer) {
@@ -196,62 +239,99 @@ fn give(answer: Answer, said: LoginAnswer) {
 
 fn log_in(shared: &Shared, session: &Session, uid: u32, token: Secret) -> LoginAnswer {
     let host = session.host();
-    let judged = shared.hosts.login(&host.name, token.reveal()).and_then(|user| {
-        match host.grant.speaks_for(user.uid) {
-            true => Ok(user),
-            false => Err(format!("the host {} may not be used by {} (--uids)", host.name, user.name)),
+    let login = |wait| shared.judge(&host, token.reveal(), wait);
+    let judged = match login(Wait::Allowed) {
+        LoginAnswer::In(user) => {
+            let login = Login { user: user.clone(), token: token.clone(), judged_at: shared.env.awake() };
+            if !session.logins.add(uid, login) {
+                let why = format!("{LOGINS_MAX} users of this machine have logged in: no more may");
+                return LoginAnswer::Refused(why);
+            }
+            // accounts may have changed meanwhile
+            match shared.judge_again(session, uid, &token) {
+                LoginAnswer::Later(_) => LoginAnswer::In(user),
+                judged => judged,
+            }
         }
-    });
-    let user = match judged {
-        Ok(user) => user,
-        Err(why) => {
-            session.logins.note_refused(shared.env.awake());
-            tracing::info!("a user of the host {} was not let in: {why}", host.name);
-            return LoginAnswer::Refused(why);
-        }
+        other => other,
     };
-    let login = Login { user: user.clone(), token, judged_at: shared.env.awake() };
-    match session.logins.add(uid, login) {
-        true => LoginAnswer::In(user),
-        false => {
-            LoginAnswer::Refused(format!("{LOGINS_MAX} users of this machine have logged in: no more may"))
-        }
+    if let LoginAnswer::Refused(why) = &judged {
+        session.logins.note_refused(uid, shared.env.awake());
+        tracing::info!("a user of the host {} was not let in: {why:?}", host.name);
     }
+    judged
 }
 
 impl Shared {
-    /// Judges the tokens again of all who have logged in, or of those for whom it is time. May wait.
-    pub(super) fn judge_logins(&self, is_time: bool) {
-        let now = self.env.awake();
-        let is_due = |login: &Login| !is_time || now.saturating_sub(login.judged_at) > JUDGED_FOR;
+    /// Accounts were changed: who may not be in any more is out when this returns. Does not wait; who would have to be
+    /// waited for is judged soon.
+    pub(super) fn judge_logins(&self) {
         for session in self.all_sessions() {
-            let due = session.logins.those(is_due);
-            due.into_iter().for_each(|(uid, login)| self.judge_again(&session, uid, login));
+            let all = session.logins.those(|_| true);
+            for (uid, login) in all {
+                if let LoginAnswer::Later(_) = self.judge_again(&session, uid, &login.token) {
+                    session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = 0);
+                }
+            }
         }
     }
 
-    /// The same for those for whom it is time; false: the server has ended.
+    /// Judges the tokens again for which it is time; false: the server has ended. May wait.
     pub(super) fn judge_old_logins(&self) -> bool {
-        self.judge_logins(true);
+        let is_due = |login: &Login| self.env.awake().saturating_sub(login.judged_at) > JUDGED_FOR;
+        for session in self.all_sessions() {
+            for (uid, Login { token, .. }) in session.logins.those(is_due) {
+                // the user database, or an issuer, says what it knows now; then as after any change of accounts
+                let _ = self.judge(&session.host(), token.reveal(), Wait::Allowed);
+                self.judge_again(&session, uid, &token);
+                let now = self.env.awake();
+                session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = now);
+            }
+        }
         !self.has_ended()
     }
 
-    fn judge_again(&self, session: &Session, uid: u32, before: Login) {
-        let host = session.host();
-        let judged = self.hosts.login(&host.name, before.token.reveal());
-        let user = judged.ok().filter(|user| host.grant.by_tokens && host.grant.speaks_for(user.uid));
-        let mut all = session.logins.all.lock();
-        // the user may have shown another one meanwhile
-        if all.get(&uid).is_none_or(|login| login.token != before.token) {
-            return;
-        }
-        match user {
-            Some(user) => {
-                _ = all.insert(uid, Login { user, token: before.token, judged_at: self.env.awake() })
+    fn judge(&self, host: &Host, token: &str, wait: Wait) -> LoginAnswer {
+        match self.hosts.login(&host.name, token, wait) {
+            LoginAnswer::In(user) if !host.grant.speaks_for(user.uid) => {
+                let why = format!("the host {} may not be used by {} (--uids)", host.name, user.name);
+                LoginAnswer::Refused(why)
             }
-            None => {
+            judged => judged,
+        }
+    }
+
+    /// Judges the token of a login by what is known now, and heeds it. Under the lock: of two that do so the later one has
+    /// the later accounts.
+    fn judge_again(&self, session: &Session, uid: u32, token: &Secret) -> LoginAnswer {
+        let host = session.host();
+        let mut all = session.logins.all.lock();
+        let judged = match host.grant.by_tokens {
+            true => self.judge(&host, token.reveal(), Wait::Never),
+            false => LoginAnswer::Refused("the server believes this machine now".into()),
+        };
+        // the user may have shown another one meanwhile
+        let Some(login) = all.get_mut(&uid).filter(|login| login.token == *token) else { return judged };
+        match &judged {
+            LoginAnswer::In(user) => login.user = user.clone(),
+            // what cannot be said now was said before
+            LoginAnswer::Later(_) => (),
+            LoginAnswer::Refused(_) | LoginAnswer::Out => {
+                tracing::info!("{} is logged out of the host {}", login.user.name, host.name);
                 all.remove(&uid);
-                tracing::info!("{} is logged out of the host {}", before.user.name, host.name);
+            }
+        }
+        judged
+    }
+
+    /// The server ends: who is just logging in shows the token to the next one.
+    pub(super) fn end_logins(&self) {
+        for session in self.all_sessions() {
+            let judging = std::mem::take(&mut *session.logins.judging.lock());
+            for judged in judging.into_values() {
+                let later = || LoginAnswer::Later("the server ends".into());
+                judged.answers.into_iter().for_each(|answer| give(answer, later()));
+                judged.parked.into_iter().for_each(|parked| parked(true));
             }
         }
     }
@@ -309,9 +389,11 @@ mod tests {
         }
         assert!(!logins.add(5000, login("a", 1, None)) && logins.add(3, login("b", 2, None)));
         for n in 0..u64::from(REFUSED_MAX) {
-            assert!(logins.may_try(n));
-            logins.note_refused(n);
+            assert!(logins.may_try(7, n));
+            logins.note_refused(7, n);
         }
-        assert!(!logins.may_try(10) && logins.may_try(REFUSED_TIME + 10));
+        assert!(!logins.may_try(7, 10) && logins.may_try(8, 10), "one does not lock others out");
+        (0..REFUSED_OF_ALL_MAX).for_each(|uid| logins.note_refused(100 + uid, 10));
+        assert!(!logins.may_try(8, 10) && logins.may_try(7, REFUSED_TIME + 10));
     }
 }

@@ -31,9 +31,9 @@ pub use losses::Loss;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{CellUser, NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
+use crate::message::{LoginAnswer, NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
 use connection::{Connection, Conversation, Letting, Next};
-use leeward_env::{Env, Nanos};
+use leeward_env::{Env, Nanos, Wait};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::Sessions;
@@ -100,12 +100,10 @@ pub trait Hosts: Send + Sync + 'static {
     /// Whether any host has enrolled: then clients of a server before may have locks.
     fn are_any(&self) -> bool;
 
-    /// The user of the cell who logs in at a host by a token. May wait.
-    ///
-    /// # Errors
-    /// For a person: why the token is not good for that.
-    fn login(&self, _host: &str, _token: &str) -> std::result::Result<CellUser, String> {
-        Err("no tokens are known here".into())
+    /// The user of the cell who logs in at a host by a token; or why the token is not good for that, or that it cannot
+    /// be said now.
+    fn login(&self, _host: &str, _token: &str, _wait: Wait) -> LoginAnswer {
+        LoginAnswer::Refused("no tokens are known here".into())
     }
 
     /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
@@ -139,6 +137,8 @@ struct Shared {
     strangers: Mutex<BTreeMap<usize, Arc<Connection>>>,
     next_token: AtomicUsize,
     enrolling: AtomicUsize,
+    /// Tokens of users that are judged now.
+    logging_in: AtomicUsize,
     /// Tells clients whether this is still the same process.
     instance: u64,
     stopping: AtomicBool,
@@ -184,6 +184,7 @@ impl Server {
             strangers: Mutex::default(),
             next_token: AtomicUsize::new(WAKE.0 + 1),
             enrolling: AtomicUsize::new(0),
+            logging_in: AtomicUsize::new(0),
             instance: u64::from_le_bytes(env.secret()),
             stopping: AtomicBool::new(false),
             ended: Arc::default(),
@@ -242,7 +243,7 @@ impl Server {
     /// Hosts were changed: sessions of those that are gone end, what others may do holds from now on.
     pub fn hosts_changed(&self) {
         self.shared.all_sessions().iter().for_each(|session| self.shared.host_changed(session));
-        self.shared.judge_logins(false);
+        self.shared.judge_logins();
     }
 
     /// Who is connected.
@@ -302,6 +303,7 @@ impl Server {
     pub fn hang_up(&self, durable: bool) {
         self.stop();
         self.shared.commands.end_all();
+        self.shared.end_logins();
         // clients send again what was not answered, which must not have been done then
         let durable = durable && self.shared.calls_end();
         let closing = frame(&ToClient::Closing { durable });

@@ -8,9 +8,10 @@ pub mod fake;
 pub mod proxy;
 pub mod raw;
 
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
+use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
     Asker, CacheOptions, CellUser, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable,
 };
@@ -18,6 +19,7 @@ use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -32,8 +34,10 @@ pub struct Table {
     pub invites: Mutex<Vec<(String, Grant)>>,
     /// What gateways are told.
     pub told: Mutex<(u64, Vec<u8>)>,
-    /// Users by their tokens. One that begins with `slow` takes a while.
+    /// Users by their tokens. One that begins with `slow` takes a while; of others nothing can be said while
+    /// [`Table::is_silent`].
     pub tokens: Mutex<BTreeMap<String, CellUser>>,
+    pub is_silent: AtomicBool,
 }
 
 impl Hosts for Table {
@@ -57,11 +61,15 @@ impl Hosts for Table {
         (told.0, told.1.as_slice().into())
     }
 
-    fn login(&self, _: &str, token: &str) -> std::result::Result<CellUser, String> {
-        if token.starts_with("slow") {
+    fn login(&self, _: &str, token: &str, wait: Wait) -> LoginAnswer {
+        if token.starts_with("slow") && wait == Wait::Allowed {
             Env::real().sleep(Duration::from_millis(300));
         }
-        self.tokens.lock().expect("the tokens").get(token).cloned().ok_or_else(|| "no such token".into())
+        if self.is_silent.load(Ordering::SeqCst) {
+            return LoginAnswer::Later("ask again".into());
+        }
+        let user = self.tokens.lock().expect("the tokens").get(token).cloned();
+        user.map_or(LoginAnswer::Refused("no such token".into()), LoginAnswer::In)
     }
 
     fn are_any(&self) -> bool {
