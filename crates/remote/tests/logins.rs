@@ -276,6 +276,23 @@ fn who_is_judged_holds_up_nobody_else() {
     assert_eq!(lookup_as(&laptop, 1000, b"none"), Err(Error::NotFound), "alice is still in");
 }
 
+/// Two tokens that one user shows at the same time are judged each by itself.
+#[test]
+fn each_token_has_an_answer_of_its_own() {
+    let rig = rig();
+    let laptop = rig.host("laptop", by_tokens());
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(laptop.log_in(1000, "nonsense"), Err("no such token".into()));
+        assert_eq!(laptop.log_in(1000, "bob").expect("logged in").uid, BOB);
+        // the later answer counts, at both ends
+        assert_eq!(slow.join().expect("no panic").expect("logged in").uid, ALICE);
+    });
+    assert_eq!(laptop.logged_in()[&1000].uid, ALICE);
+    assert_eq!(make(&laptop, 1000, b"file", 0o600).expect("made").uid, ALICE);
+}
+
 /// That nothing can be said of a token is no refusal.
 #[test]
 fn logins_outlast_who_is_to_be_asked() {

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Numbers of two users on the machine, and in the cell.
 const HERE: [u32; 2] = [41_001, 41_002];
@@ -66,6 +67,10 @@ fn users_of_a_machine_that_is_not_believed_log_in() {
     }
     let laptop = served.machine("laptop", &["--trust", "user"], &[]);
     assert!(served.ask(&["host", "show", "laptop"]).good().contains("lee login"));
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
+    let at = laptop.at.display().to_string();
+    let options = mounts.lines().find(|line| line.contains(&at)).expect("mounted");
+    assert!(options.contains("nosuid,nodev") && !options.contains("default_permissions"), "{options}");
     // nobody has logged in: not root of the machine, nor who has the number of alice in the cell
     for uid in [0, HERE[0], THERE[0]] {
         denied(&shell(&laptop, uid, "ls"));
@@ -126,6 +131,11 @@ fn tokens_are_good_where_they_are_meant_for() {
     for ends in [true, false] {
         if ends {
             served.ask(&["down", served.place.arg()]).good();
+            // who waits for an answer to an open can be killed
+            let mut waiting = as_user(Command::new("ls").arg(&laptop.at), HERE[0]).spawn().expect("begun");
+            std::thread::sleep(Duration::from_millis(300));
+            waiting.kill().expect("killed");
+            until("it is gone", || waiting.try_wait().expect("asked").is_some());
             served.serve_again();
         } else {
             served.place.kill();

@@ -14,7 +14,7 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Logins of a session at most, and bytes of a token.
 const LOGINS_MAX: usize = 64;
@@ -35,15 +35,17 @@ const NOBODY: u32 = 65_534;
 pub(super) struct Logins {
     /// By the user's number on the host.
     all: Mutex<FxHashMap<u32, Login>>,
-    /// Those that are judged now.
+    /// Those that are judged now, and how many there were.
     judging: Mutex<FxHashMap<u32, Judged>>,
+    begun: AtomicU64,
     refused: Mutex<Refused>,
 }
 
-/// A token that is judged now.
+/// Tokens of a user that are judged now.
 #[derive(Default)]
 struct Judged {
-    answers: Vec<Answer>,
+    /// With a number for each.
+    answers: Vec<(u64, Answer)>,
     /// What the user has asked for meanwhile.
     parked: Vec<Parked>,
 }
@@ -67,6 +69,24 @@ struct Login {
 }
 
 impl Logins {
+    /// A token is judged from now on; its number.
+    fn begin(&self, uid: u32, answer: Answer) -> u64 {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        self.judging.lock().entry(uid).or_default().answers.push((number, answer));
+        number
+    }
+
+    /// It was judged: whom to answer, and with the last one of a user what was parked.
+    fn end(&self, uid: u32, number: u64) -> (Option<Answer>, Vec<Parked>) {
+        let mut judging = self.judging.lock();
+        let Some(judged) = judging.get_mut(&uid) else { return (None, Vec::new()) };
+        let at = judged.answers.iter().position(|(of, _)| *of == number);
+        let answer = at.map(|at| judged.answers.swap_remove(at).1);
+        let is_last = judged.answers.is_empty();
+        let parked = if is_last { judging.remove(&uid).map(|judged| judged.parked) } else { None };
+        (answer, parked.unwrap_or_default())
+    }
+
     /// Keeps what a user asks for until the token that he has shown is judged. It is returned if none is.
     pub(super) fn park(&self, uid: u32, ask: Parked) -> Option<Parked> {
         match self.judging.lock().get_mut(&uid) {
@@ -205,30 +225,26 @@ pub(super) fn hear(
 
 /// Judges a token on a thread of its own: it may have to ask the user database, or an issuer for its keys.
 fn begin(shared: &Arc<Shared>, session: &Arc<Session>, (uid, token): (u32, Secret), answer: Answer) {
-    session.logins.judging.lock().entry(uid).or_default().answers.push(answer);
+    let number = session.logins.begin(uid, answer);
     let (of, to) = (shared.clone(), session.clone());
     let is_one_more = shared.logging_in.fetch_add(1, Ordering::AcqRel) < JUDGED_AT_ONCE_MAX;
     let judge = move || {
         let said = log_in(&of, &to, uid, token);
         of.logging_in.fetch_sub(1, Ordering::AcqRel);
-        end(&of, &to, uid, &said);
+        end(&of, &to, (uid, number), said);
     };
     if !is_one_more || shared.env.try_spawn("serve-login", judge).is_err() {
         shared.logging_in.fetch_sub(1, Ordering::AcqRel);
-        end(
-            shared,
-            session,
-            uid,
-            &LoginAnswer::Later("too many users log in now: try again in a moment".into()),
-        );
+        let why = "too many users log in now: try again in a moment";
+        end(shared, session, (uid, number), LoginAnswer::Later(why.into()));
     }
 }
 
 /// A token was judged: whoever asked is answered, and what the user has asked for meanwhile runs.
-fn end(shared: &Arc<Shared>, session: &Arc<Session>, uid: u32, said: &LoginAnswer) {
-    let Some(judged) = session.logins.judging.lock().remove(&uid) else { return };
-    judged.answers.into_iter().for_each(|answer| give(answer, said.clone()));
-    judged.parked.into_iter().for_each(|parked| parked(shared.has_ended()));
+fn end(shared: &Shared, session: &Session, (uid, number): (u32, u64), said: LoginAnswer) {
+    let (answer, parked) = session.logins.end(uid, number);
+    answer.into_iter().for_each(|answer| give(answer, said.clone()));
+    parked.into_iter().for_each(|parked| parked(shared.has_ended()));
 }
 
 fn give(answer: Answer, said: LoginAnswer) {
@@ -311,7 +327,9 @@ impl Shared {
             false => LoginAnswer::Refused("the server believes this machine now".into()),
         };
         // the user may have shown another one meanwhile
-        let Some(login) = all.get_mut(&uid).filter(|login| login.token == *token) else { return judged };
+        let Some(login) = all.get_mut(&uid).filter(|login| login.token == *token) else {
+            return LoginAnswer::Refused("another token was shown meanwhile".into());
+        };
         match &judged {
             LoginAnswer::In(user) => login.user = user.clone(),
             // what cannot be said now was said before
@@ -330,7 +348,7 @@ impl Shared {
             let judging = std::mem::take(&mut *session.logins.judging.lock());
             for judged in judging.into_values() {
                 let later = || LoginAnswer::Later("the server ends".into());
-                judged.answers.into_iter().for_each(|answer| give(answer, later()));
+                judged.answers.into_iter().for_each(|(_, answer)| give(answer, later()));
                 judged.parked.into_iter().for_each(|parked| parked(true));
             }
         }
