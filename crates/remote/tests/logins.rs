@@ -166,10 +166,13 @@ fn what_is_behind_a_login_finds_it_done() {
     let rig = rig();
     rig.know(1, "laptop", by_tokens());
     let (mut raw, _) = Raw::welcomed(&rig, 1, None);
-    let caller = Caller { uid: 1000, ..root() };
-    let login = Call::Login { uid: 1000, token: Some(Token(b"slow alice")) };
-    raw.say(&ToServer::Call(slot(0, 1), login));
-    raw.say(&ToServer::Call(slot(1, 1), Call::Op(caller, Op::Lookup { dir: ROOT, name: b"none" })));
+    let say = |raw: &mut Raw, number| {
+        let login = Call::Login { uid: 1000, token: Some(Token(b"slow alice")) };
+        let look_up = Call::Op(Caller { uid: 1000, ..root() }, Op::Lookup { dir: ROOT, name: b"none" });
+        raw.say(&ToServer::Call(slot(0, number), login));
+        raw.say(&ToServer::Call(slot(1, number), look_up));
+    };
+    say(&mut raw, 1);
     for _ in 0..2 {
         match raw.hear() {
             Ok(ToClient::Answer(at, result, ..)) if at == slot(1, 1) => {
@@ -179,6 +182,10 @@ fn what_is_behind_a_login_finds_it_done() {
             other => panic!("{other:?}"),
         }
     }
+    // who is in already does not wait for a token that is shown again
+    say(&mut raw, 2);
+    assert!(matches!(raw.hear(), Ok(ToClient::Answer(at, Err(Error::NotFound), ..)) if at == slot(1, 2)));
+    assert!(matches!(raw.hear(), Ok(ToClient::Answer(at, Ok(_), ..)) if at == slot(0, 2)));
 }
 
 #[test]

@@ -158,28 +158,27 @@ impl Client {
     /// Calls that show all tokens to a new session.
     pub(super) fn tell_logins(&self) -> Vec<Outstanding> {
         let due = self.0.logins.take_due(self.0.env.now(), self.0.env.wall(), true);
-        due.into_iter().map(|(uid, token)| self.showing(uid, token)).collect()
+        let showing = |(uid, token): (u32, Secret)| {
+            let call = Call::Login { uid, token: Some(Token(token.reveal().as_bytes())) };
+            Outstanding::new(call, self.0.env.now(), None, self.hears_of(uid, &token))
+        };
+        due.into_iter().map(showing).collect()
     }
 
     /// Shows tokens again for which it is time. To be called each second while the server answers.
     pub(super) fn show_due_logins(&self) {
         for (uid, token) in self.0.logins.take_due(self.0.env.now(), self.0.env.wall(), false) {
-            let (client, kept) = (self.clone(), token.clone());
-            let answer: Answer = Box::new(move |result| client.login_heard(uid, &kept, result));
             let call = Call::Login { uid, token: Some(Token(token.reveal().as_bytes())) };
-            self.ask(call, None, answer);
+            self.ask(call, None, self.hears_of(uid, &token));
         }
     }
 
-    fn showing(&self, uid: u32, token: Secret) -> Outstanding {
-        let (client, kept) = (self.clone(), token.clone());
-        let answer: Answer = Box::new(move |result| client.login_heard(uid, &kept, result));
-        let call = Call::Login { uid, token: Some(Token(token.reveal().as_bytes())) };
-        Outstanding::new(call, self.0.env.now(), None, answer)
-    }
-
-    fn login_heard(&self, uid: u32, token: &Secret, result: Result<Reply>) {
-        self.0.logins.heard(uid, token, answer_of(result), self.0.env.now());
+    /// Takes the answer to a token that was shown again.
+    fn hears_of(&self, uid: u32, token: &Secret) -> Answer {
+        let (client, token) = (self.clone(), token.clone());
+        Box::new(move |result| {
+            client.0.logins.heard(uid, &token, answer_of(result), client.0.env.now());
+        })
     }
 
     /// Finds out whether a user may open a file or directory for this, bits of [`rights`].

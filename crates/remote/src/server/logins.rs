@@ -46,6 +46,8 @@ pub(super) struct Logins {
 struct Judged {
     /// With a number for each.
     answers: Vec<(u64, Answer)>,
+    /// The user waits for them.
+    holds: bool,
     /// What the user has asked for meanwhile.
     parked: Vec<Parked>,
 }
@@ -69,10 +71,14 @@ struct Login {
 }
 
 impl Logins {
-    /// A token is judged from now on; its number.
-    fn begin(&self, uid: u32, answer: Answer) -> u64 {
+    /// A token is judged from now on; its number. Who is in by it goes on meanwhile.
+    fn begin(&self, uid: u32, token: &Secret, answer: Answer) -> u64 {
+        let is_in = self.all.lock().get(&uid).is_some_and(|login| login.token == *token);
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        self.judging.lock().entry(uid).or_default().answers.push((number, answer));
+        let mut judging = self.judging.lock();
+        let judged = judging.entry(uid).or_default();
+        judged.holds |= !is_in;
+        judged.answers.push((number, answer));
         number
     }
 
@@ -90,17 +96,17 @@ impl Logins {
     /// Keeps what a user asks for until the token that he has shown is judged. It is returned if none is.
     pub(super) fn park(&self, uid: u32, ask: Parked) -> Option<Parked> {
         match self.judging.lock().get_mut(&uid) {
-            Some(judged) => {
+            Some(judged) if judged.holds => {
                 judged.parked.push(ask);
                 None
             }
-            None => Some(ask),
+            _ => Some(ask),
         }
     }
 
-    /// Whether a token of a user is judged now.
+    /// Whether a token is judged now for which the user has to wait.
     pub(super) fn is_judged(&self, uid: u32) -> bool {
-        self.judging.lock().contains_key(&uid)
+        self.judging.lock().get(&uid).is_some_and(|judged| judged.holds)
     }
 
     /// Names of the users who have logged in.
@@ -225,7 +231,7 @@ pub(super) fn hear(
 
 /// Judges a token on a thread of its own: it may have to ask the user database, or an issuer for its keys.
 fn begin(shared: &Arc<Shared>, session: &Arc<Session>, (uid, token): (u32, Secret), answer: Answer) {
-    let number = session.logins.begin(uid, answer);
+    let number = session.logins.begin(uid, &token, answer);
     let (of, to) = (shared.clone(), session.clone());
     let is_one_more = shared.logging_in.fetch_add(1, Ordering::AcqRel) < JUDGED_AT_ONCE_MAX;
     let judge = move || {
