@@ -490,6 +490,9 @@ impl Shared {
         {
             tracing::info!("{}: the server answers again", self.server);
         }
+        // first: that leases were taken is heard before any answer. The kernel may not heed attributes that it asked for
+        // before the connection was lost, and would go on with old pages
+        pipe.send(&frame(&ToServer::Ping { number: self.env.now(), term: self.copies.term() }));
         for place in state.slots.unanswered() {
             pipe.send(state.slots.sending(place));
         }
