@@ -14,7 +14,7 @@
 //! whether it has done that already, and sends the answer that it gave then. Using a slot again says
 //! that the answer before was received.
 
-use leeward_env::{Class, Told};
+use leeward_env::{Class, Nanos, Told};
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
 use leeward_fs::locks::LockCall;
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
@@ -176,6 +176,13 @@ pub struct CellUser {
     pub gids: Vec<u32>,
     /// Until when the user is believed, seconds since 1970; `None`: until the token is revoked.
     pub until_secs: Option<i64>,
+}
+
+impl CellUser {
+    /// Whether the time has passed until when the user is believed. `wall`: the time, nanoseconds since 1970.
+    pub fn is_over(&self, wall: Nanos) -> bool {
+        self.until_secs.is_some_and(|until| until <= (wall / 1_000_000_000) as i64)
+    }
 }
 
 /// What comes of a login.

@@ -81,8 +81,7 @@ impl Logins {
     /// Those that are to be shown now, with their tokens. Whose time is over is not.
     fn take_due(&self, now: Nanos, wall: Nanos, are_all: bool) -> Vec<(u32, Secret)> {
         let mut all = self.all.lock();
-        let is_over = |until: i64| until <= (wall / 1_000_000_000) as i64;
-        all.retain(|_, login| !login.user.until_secs.is_some_and(is_over));
+        all.retain(|_, login| !login.user.is_over(wall));
         let due = all.iter_mut().filter(|(_, login)| are_all || login.next.is_some_and(|next| next <= now));
         due.map(|(uid, login)| {
             login.next = None;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The user and group that root of a host is, where it is not to be root.
-const NOBODY: u32 = 65_534;
+pub(super) const NOBODY: u32 = 65_534;
 /// Most entries of one listing: with the longest names they fit into a frame.
 const ENTRIES_MAX: usize = 2048;
 /// Bytes of an entry with the longest name and attributes.
@@ -112,7 +112,15 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
     }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);
-    let gids = Groups::of_stranger(&gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    context(caller, (uid, gid), &gids)
+}
+
+/// The context of a call by this user of the cell.
+///
+/// # Errors
+/// There are too many different lists of groups.
+pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> Result<Ctx> {
+    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
     Ok(Ctx {
         uid,
         gid,

@@ -5,9 +5,10 @@
 //! client sends behind it finds it done.
 
 use super::Shared;
+use super::admit::{self, NOBODY};
 use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Door, Flow, Groups, Nanos, Wait};
+use leeward_env::{Ctx, Nanos, Wait};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::Wire;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
@@ -27,8 +28,6 @@ const REFUSED_OF_ALL_MAX: u32 = 64;
 const REFUSED_TIME: Nanos = 1_000_000_000;
 /// How often tokens are judged again when no account changes.
 const JUDGED_FOR: Nanos = 60_000_000_000;
-/// Who has not logged in, and asks for what all may see.
-const NOBODY: u32 = 65_534;
 
 /// The logins of a session.
 #[derive(Default)]
@@ -116,15 +115,9 @@ impl Logins {
         names
     }
 
-    /// The user of the cell that a user of the host is.
-    fn user(&self, uid: u32) -> Option<CellUser> {
-        self.all.lock().get(&uid).map(|login| login.user.clone())
-    }
-
     /// Ends those whose time is over. `wall`: the time, nanoseconds since 1970. To be called twice a second.
     pub(super) fn end_old(&self, wall: Nanos) {
-        let is_over = |until: i64| until <= (wall / 1_000_000_000) as i64;
-        self.all.lock().retain(|_, login| !login.user.until_secs.is_some_and(is_over));
+        self.all.lock().retain(|_, login| !login.user.is_over(wall));
     }
 
     fn those(&self, which: impl Fn(&Login) -> bool) -> Vec<(u32, Login)> {
@@ -164,8 +157,9 @@ impl Logins {
 /// # Errors
 /// [`Error::Access`]: who it is was not proved.
 pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
-    let CellUser { uid, gid, gids, .. } = logins.user(caller.uid).ok_or(Error::Access)?;
-    context(caller, (uid, gid, &gids))
+    let all = logins.all.lock();
+    let CellUser { uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
+    admit::context(caller, (*uid, *gid), gids)
 }
 
 /// The user of an operation: without a login everybody may see the attributes of the root and figures of the file
@@ -176,30 +170,10 @@ pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
 pub(super) fn user_of(logins: &Logins, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
     match (user(logins, caller), op) {
         (Err(Error::Access), Op::GetAttr { node: NodeId::ROOT } | Op::StatFs { node: NodeId::ROOT }) => {
-            context(caller, (NOBODY, NOBODY, &[]))
+            admit::context(caller, (NOBODY, NOBODY), &[])
         }
         (user, _) => user,
     }
-}
-
-fn context(caller: &Caller, (uid, gid, gids): (u32, u32, &[u32])) -> Result<Ctx> {
-    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
-    Ok(Ctx {
-        uid,
-        gid,
-        gids,
-        door: Door::Remote,
-        client: 0,
-        machine: None,
-        call: None,
-        again: None,
-        foretold: None,
-        pid: 0,
-        flow: Flow { uid, job: 0 },
-        class: caller.class,
-        wait: Wait::Never,
-        refs: caller.refs,
-    })
 }
 
 /// Hears that a user logs in or out.
@@ -261,8 +235,7 @@ fn give(answer: Answer, said: LoginAnswer) {
 
 fn log_in(shared: &Shared, session: &Session, uid: u32, token: Secret) -> LoginAnswer {
     let host = session.host();
-    let login = |wait| shared.judge(&host, token.reveal(), wait);
-    let judged = match login(Wait::Allowed) {
+    let judged = match shared.judge(&host, token.reveal(), Wait::Allowed) {
         LoginAnswer::In(user) => {
             let login = Login { user: user.clone(), token: token.clone(), judged_at: shared.env.awake() };
             if !session.logins.add(uid, login) {
