@@ -10,6 +10,7 @@
 //! * [`hex`]: bytes in text.
 //! * [`histogram`]: histograms of durations.
 //! * [`limits`]: every limit in one place.
+//! * [`Term`]: until when this process may answer for a cell that several servers share.
 //! * [`waits`]: what an operation waited for, to explain why it was slow.
 //!
 //! Invariant: nothing outside this crate calls the clock, a random source or `std::thread::spawn`
@@ -25,6 +26,7 @@ pub mod limits;
 mod machine;
 mod memory;
 mod real;
+mod term;
 pub mod waits;
 
 pub use activity::Activity;
@@ -32,6 +34,7 @@ pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, 
 pub use machine::Machine;
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};
+pub use term::Term;
 
 /// The text of a panic, for messages.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
