@@ -14,6 +14,7 @@ use object_store::{
 };
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Time limit for making a connection.
@@ -31,16 +32,29 @@ const RETRY_WAIT: Duration = Duration::from_secs(10);
 const RETRIES_MAX: usize = 5;
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// Time limit for a call of one who asks again soon anyway.
+const IMPATIENT_WAIT: Duration = Duration::from_millis(1000);
 
 /// The version of an object that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Tag(UpdateVersion);
+
+impl Tag {
+    /// The same without quotation marks: Ceph's gateway (16.2) compares what it is sent with that.
+    fn bare(&self) -> Option<Tag> {
+        let bare = self.0.e_tag.as_ref()?.strip_prefix('"')?.strip_suffix('"')?;
+        Some(Tag(UpdateVersion { e_tag: Some(bare.into()), version: self.0.version.clone() }))
+    }
+}
 
 /// A bucket below a prefix. Cheap to clone.
 #[derive(Clone)]
 pub struct Bucket {
     place: Arc<Location>,
     objects: Arc<PrefixStore<AmazonS3>>,
+    call_wait: Duration,
+    /// The store wants tags without quotation marks.
+    wants_bare_tags: Arc<AtomicBool>,
 }
 
 impl Bucket {
@@ -50,6 +64,17 @@ impl Bucket {
     /// Wrong: the environment or a profile has unusable values.
     pub fn new(place: &Location) -> Result<Bucket> {
         Self::build(place, with_credentials(builder(place), place.url.profile.as_deref())?)
+    }
+
+    /// The same with calls of one attempt, which end within a second: for one who asks again soon anyway.
+    ///
+    /// # Errors
+    /// Wrong.
+    pub fn impatient(place: &Location) -> Result<Bucket> {
+        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let builder = builder(place).with_retry(once).with_client_options(client(place, IMPATIENT_WAIT));
+        let bucket = Self::build(place, with_credentials(builder, place.url.profile.as_deref())?)?;
+        Ok(Bucket { call_wait: IMPATIENT_WAIT, ..bucket })
     }
 
     /// The bucket with these keys. For tests.
@@ -63,7 +88,12 @@ impl Bucket {
     fn build(place: &Location, builder: AmazonS3Builder) -> Result<Bucket> {
         let s3 = runtime().enter(|| builder.build()).map_err(|e| Error::Wrong(format!("{place}: {e}")))?;
         let objects = Arc::new(PrefixStore::new(s3, place.url.prefix.as_str()));
-        Ok(Bucket { place: Arc::new(place.clone()), objects })
+        Ok(Bucket {
+            place: Arc::new(place.clone()),
+            objects,
+            call_wait: CALL_WAIT,
+            wants_bare_tags: Arc::default(),
+        })
     }
 
     /// Location of the bucket.
@@ -91,7 +121,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.optional(self.within(CALL_WAIT, name, self.read(name)))
+        self.optional(self.within(self.call_wait, name, self.read(name)))
     }
 
     fn optional(&self, read: Result<Bytes>) -> Result<Option<Bytes>> {
@@ -110,7 +140,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn get_tagged(&self, name: &str) -> Result<Option<(Bytes, Tag)>> {
-        let read = self.within(CALL_WAIT, name, async {
+        let read = self.within(self.call_wait, name, async {
             let got = self.objects.get(&Path::from(name)).await?;
             let tag = Tag(UpdateVersion { e_tag: got.meta.e_tag.clone(), version: got.meta.version.clone() });
             Ok((got.bytes().await?, tag))
@@ -121,13 +151,25 @@ impl Bucket {
         }
     }
 
-    /// Replaces the object that has this tag (`If-Match`).
+    /// Replaces the object that has this tag (`If-Match`); the tag of what is there then.
     ///
     /// # Errors
     /// Exists, when another object or none is there by now. As with [`Bucket::create`], that may be
     /// what an earlier attempt of this call stored.
-    pub fn swap(&self, name: &str, body: Bytes, tag: Tag) -> Result<()> {
-        self.put(name, body, PutMode::Update(tag.0))
+    pub fn swap(&self, name: &str, body: Bytes, tag: &Tag) -> Result<Tag> {
+        let put = |tag: Tag| self.put(name, body.clone(), PutMode::Update(tag.0));
+        let bare = tag.bare();
+        if let Some(bare) = bare.clone().filter(|_| self.wants_bare_tags.load(Ordering::Relaxed)) {
+            return put(bare);
+        }
+        match (put(tag.clone()), bare) {
+            (Err(Error::Exists(_)), Some(bare)) => {
+                let put = put(bare)?;
+                self.wants_bare_tags.store(true, Ordering::Relaxed);
+                Ok(put)
+            }
+            (put, _) => put,
+        }
     }
 
     /// Up to `len` bytes of an object from `offset`, fewer only at its end.
@@ -135,7 +177,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`]; Failed also where the object ends before `offset`.
     pub fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Bytes> {
-        self.within(CALL_WAIT, name, async {
+        self.within(self.call_wait, name, async {
             let range = Some(GetRange::Bounded(offset..offset + len));
             let options = GetOptions { range, ..GetOptions::default() };
             self.objects.get_opts(&Path::from(name), options).await?.bytes().await
@@ -147,7 +189,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn len(&self, name: &str) -> Result<u64> {
-        self.within(CALL_WAIT, name, async { Ok(self.objects.head(&Path::from(name)).await?.size) })
+        self.within(self.call_wait, name, async { Ok(self.objects.head(&Path::from(name)).await?.size) })
     }
 
     /// Stores an object that must not exist yet.
@@ -155,7 +197,7 @@ impl Bucket {
     /// # Errors
     /// Exists, also where an earlier attempt of this call succeeded though no answer came: compare.
     pub fn create(&self, name: &str, body: Bytes) -> Result<()> {
-        self.put(name, body, PutMode::Create)
+        self.put(name, body, PutMode::Create).map(drop)
     }
 
     /// Stores an object, replacing an existing one.
@@ -163,13 +205,14 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn replace(&self, name: &str, body: Bytes) -> Result<()> {
-        self.put(name, body, PutMode::Overwrite)
+        self.put(name, body, PutMode::Overwrite).map(drop)
     }
 
-    fn put(&self, name: &str, body: Bytes, mode: PutMode) -> Result<()> {
-        self.within(CALL_WAIT, name, async {
+    fn put(&self, name: &str, body: Bytes, mode: PutMode) -> Result<Tag> {
+        self.within(self.call_wait, name, async {
             let options = PutOptions { mode, ..PutOptions::default() };
-            self.objects.put_opts(&Path::from(name), PutPayload::from(body), options).await.map(drop)
+            let put = self.objects.put_opts(&Path::from(name), PutPayload::from(body), options).await?;
+            Ok(Tag(UpdateVersion { e_tag: put.e_tag, version: put.version }))
         })
     }
 
@@ -178,7 +221,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn delete(&self, name: &str) -> Result<()> {
-        match self.within(CALL_WAIT, name, self.objects.delete(&Path::from(name))) {
+        match self.within(self.call_wait, name, self.objects.delete(&Path::from(name))) {
             Err(Error::Missing(_)) => Ok(()),
             other => other,
         }
@@ -202,7 +245,7 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn names(&self) -> Result<Vec<String>> {
-        self.within(CALL_WAIT, "", async {
+        self.within(self.call_wait, "", async {
             let found = self.objects.list_with_delimiter(None).await?;
             let dirs = found.common_prefixes.iter().map(|p| format!("{p}/"));
             Ok(dirs.chain(found.objects.iter().map(|o| o.location.to_string())).collect())
@@ -223,18 +266,19 @@ impl Bucket {
     }
 }
 
-fn builder(place: &Location) -> AmazonS3Builder {
+fn client(place: &Location, wait: Duration) -> ClientOptions {
     let plain = place.endpoint.as_ref().is_some_and(|e| e.starts_with("http://"));
-    let client = ClientOptions::new()
-        .with_allow_http(plain)
-        .with_connect_timeout(CONNECT_WAIT)
-        .with_timeout(REQUEST_WAIT);
+    let options = ClientOptions::new().with_allow_http(plain);
+    options.with_connect_timeout(CONNECT_WAIT.min(wait)).with_timeout(wait)
+}
+
+fn builder(place: &Location) -> AmazonS3Builder {
     let backoff = BackoffConfig { init_backoff: BACKOFF_FIRST, max_backoff: BACKOFF_MAX, base: 2.0 };
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_WAIT };
     // a profile that the URL names is used alone
     let from = if place.url.profile.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
     let mut builder = from
-        .with_client_options(client)
+        .with_client_options(client(place, REQUEST_WAIT))
         .with_retry(retry)
         // one by one: not every store supports bulk deletes
         .with_disable_bulk_delete(true)

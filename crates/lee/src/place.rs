@@ -31,7 +31,7 @@ pub fn bucket(place: &Location) -> Result<Bucket, Fail> {
 /// The cell's.
 pub fn open(env: &Env, cell: &CellDir, config: &Config) -> Result<Arc<Cell>, Fail> {
     Ok(match cell.place() {
-        Some(place) => Cell::open_in(env, &bucket(place)?, config)?,
+        Some(place) => Cell::open_in(env, &bucket(place)?, config, None)?,
         None => match cell.held() {
             Some(dir) => Cell::open_in_dir(env, dir, config)?,
             None => Cell::open(env, cell.path(), config)?,

@@ -106,7 +106,7 @@ impl Store for S3Store {
             let swapped = match self.bucket.get_tagged(&path).map_err(|e| error(id, e))? {
                 None => self.bucket.create(&path, body.clone()),
                 Some((there, _)) if there == body => return Ok(()),
-                Some((_, tag)) => self.bucket.swap(&path, body.clone(), tag),
+                Some((_, tag)) => self.bucket.swap(&path, body.clone(), &tag).map(drop),
             };
             match swapped {
                 // another writer was faster, or it was an earlier attempt of ours whose answer was

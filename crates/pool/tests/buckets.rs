@@ -91,7 +91,7 @@ fn real_server() {
         let swapped = all_at_once(8, |n| {
             let tag = tags.lock().expect("no panic").pop().expect("one each");
             // never what is there already: tags may be of the content
-            of.swap("swapped", body(1 + 8 * round + n, PAGE).to_vec().into(), tag).is_ok()
+            of.swap("swapped", body(1 + 8 * round + n, PAGE).to_vec().into(), &tag).is_ok()
         });
         assert_eq!(swapped.iter().filter(|ok| **ok).count(), 1, "swapping: {swapped:?}");
     }
@@ -259,12 +259,12 @@ fn replacing_is_compare_and_swap() {
     let path = there.path(id(1, 0));
     let (_, tag) = of.get_tagged(&path).expect("a get").expect("it is there");
     there.replace(&ctx, id(1, 0), &newer).expect("somebody was faster");
-    let late = of.swap(&path, old.to_vec().into(), tag);
+    let late = of.swap(&path, old.to_vec().into(), &tag);
     assert!(matches!(late, Err(leeward_bucket::Error::Exists(_))), "{late:?}");
     assert!(holds(&there, id(1, 0), &newer));
     let (_, tag) = of.get_tagged(&path).expect("a get").expect("it is there");
     there.delete(&ctx, id(1, 0)).expect("a delete");
-    let gone = of.swap(&path, old.to_vec().into(), tag);
+    let gone = of.swap(&path, old.to_vec().into(), &tag);
     assert!(matches!(gone, Err(leeward_bucket::Error::Exists(_))), "{gone:?}");
     // answers that are lost
     for fault in [Fault::FailsAfter, Fault::BreaksAfter] {

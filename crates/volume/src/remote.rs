@@ -7,6 +7,7 @@
 use crate::admin::Failure;
 use crate::cell::identity::{self, Identity};
 use crate::cell::{failure, first_batch_of_caller, parts_without_identity};
+use crate::format::inode::Pair;
 use crate::format::keys;
 use crate::pools::Opener;
 use crate::pools::stores::{self, Stores};
@@ -14,8 +15,8 @@ use crate::{Cell, Config, store_check};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error};
 use leeward_env::Env;
-use leeward_meta::Kv;
 use leeward_meta::slate::{SlateKv, SlateOptions};
+use leeward_meta::{Batch, Kv};
 use leeward_pool::S3Store;
 use std::sync::Arc;
 
@@ -26,8 +27,10 @@ pub const COMMIT_INTERVAL_MS: u32 = 1000;
 pub const SETTINGS: &str = "leeward.toml";
 /// Who serves the cell: a note for people, which nothing relies on.
 pub const SERVED: &str = "served";
+/// What several servers of the cell know of each other, which is theirs.
+pub const SERVERS: &str = "servers/";
 /// Names that may be below a prefix before it becomes a cell.
-const OTHERS: [&str; 5] = [SETTINGS, SERVED, META, DATA, identity::NEW];
+const OTHERS: [&str; 6] = [SETTINGS, SERVED, SERVERS, META, DATA, identity::NEW];
 const META: &str = "meta/";
 const DATA: &str = "data/";
 
@@ -87,8 +90,28 @@ impl Cell {
         bucket.delete(identity::NEW).map_err(refused)
     }
 
+    /// Refuses a store in which two may win that replace an object at the same time: there several servers would
+    /// believe that the cell is theirs.
+    ///
+    /// # Errors
+    /// Which store it is, what it does, and what to use instead; or what the store says.
+    pub fn check_for_servers(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
+        store_check::check_for_servers(env, bucket).map_err(|broken| broken.failure)
+    }
+
     /// Opens a cell, taking it over from a process that has it open, and starts its threads.
-    pub fn open_in(env: &Env, bucket: &Bucket, config: &Config) -> Result<Arc<Cell>, Failure> {
+    ///
+    /// `ownership`: of several servers of the cell, the number of this one's turn; none: it is the only one. A cell
+    /// that has a later one, or has had this, is another's (docs/decisions/0038, O16 to O18).
+    ///
+    /// # Errors
+    /// The store's; `ESTALE`: the cell is another's.
+    pub fn open_in(
+        env: &Env,
+        bucket: &Bucket,
+        config: &Config,
+        ownership: Option<u64>,
+    ) -> Result<Arc<Cell>, Failure> {
         let place = bucket.place();
         let Some(text) = bucket.look(identity::NAME).map_err(refused)? else {
             let message =
@@ -101,6 +124,9 @@ impl Cell {
             bucket.replace(identity::NAME, identity.to_text()?.into()).map_err(refused)?;
         }
         let kv = open_engine(env, bucket, config)?;
+        if let Some(number) = ownership {
+            own(&kv, number, place)?;
+        }
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
         let with = (id.as_str(), Arc::new(Stores) as Arc<dyn Opener>);
         let cell =
@@ -110,6 +136,23 @@ impl Cell {
         cell.use_disk_cache(&id, true);
         Ok(cell)
     }
+}
+
+/// Notes whose the cell is from now on, durably, before anybody is answered.
+fn own(kv: &SlateKv, number: u64, place: &leeward_bucket::Location) -> Result<(), Failure> {
+    let at = |e: leeward_fs::Error| Failure {
+        message: format!("cannot open the cell in {place}: {e}"),
+        errno: e.errno(),
+    };
+    let before = kv.get(&keys::ownership()).map_err(|e| at(e.into()))?;
+    let before = before.map(|value| Pair::decode(&value)).transpose().map_err(at)?.unwrap_or_default();
+    if before.0 >= number {
+        let message =
+            format!("{place} is another server's: its turn {} is after this one's, {number}", before.0);
+        return Err(Failure { message, errno: libc::ESTALE });
+    }
+    let writes = vec![(keys::ownership(), Some(Pair(number, 0).encode()))];
+    kv.commit(&Batch { writes, inline_data: Vec::new() }).map_err(|e| at(e.into()))
 }
 
 fn open_engine(env: &Env, bucket: &Bucket, config: &Config) -> Result<SlateKv, Failure> {

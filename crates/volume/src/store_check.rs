@@ -16,6 +16,9 @@ use std::sync::mpsc::{Receiver, channel};
 /// Writers that ask at the same time, and how often they do.
 const WRITERS: u8 = 32;
 const ROUNDS: usize = 3;
+/// The conditions.
+const MAKING: &str = "If-None-Match";
+const REPLACING: &str = "If-Match";
 /// What to use instead.
 const OTHERS: &str = "use one that does, such as Ceph 16.2 or later, MinIO or AWS S3";
 
@@ -24,28 +27,57 @@ const UNFIT: i32 = libc::EOPNOTSUPP;
 
 type Asked = Result<(), Error>;
 
-/// Refuses a store without conditional puts, or one in which two win: there nothing keeps two processes from writing
-/// to one cell.
+/// Refuses a store without conditional puts, or one in which two win that make an object: there nothing keeps two
+/// processes from writing to one cell.
 ///
 /// # Errors
 /// Which store it is, what it does, and what to use instead; or what the store says.
 pub(crate) fn check(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
+    match check_for_servers(env, bucket) {
+        Err(Broken { failure, condition: Some(REPLACING) }) => {
+            tracing::warn!("one server at a time may serve a cell here: {}", failure.message);
+            Ok(())
+        }
+        checked => checked.map_err(|broken| broken.failure),
+    }
+}
+
+/// Refuses also one in which two win that replace an object: there several servers would own one cell.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_for_servers(env: &Env, bucket: &Bucket) -> Result<(), Broken> {
     let name = format!("probe-{:016x}", env.random());
     let checked = knows_conditions(bucket, &name)
+        .map_err(Broken::from)
         .and_then(|()| (0..ROUNDS).try_for_each(|_| one_wins(env, bucket, &name)));
     // also of one that is not used
     let removed = bucket.delete(&name).map_err(refused);
-    checked.and(removed)
+    checked.and(removed.map_err(Broken::from))
+}
+
+/// Why a store was not found to be good.
+pub(crate) struct Broken {
+    pub failure: Failure,
+    /// The condition that it does not keep, if that is why.
+    condition: Option<&'static str>,
+}
+
+impl From<Failure> for Broken {
+    fn from(failure: Failure) -> Broken {
+        Broken { failure, condition: None }
+    }
 }
 
 /// One after the other.
 fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
-    match bucket.create(name, body(WRITERS)) {
+    let body = body(WRITERS, MAKING);
+    match bucket.create(name, body.clone()) {
         // nobody else knows the name: an answer was lost
         Ok(()) | Err(Error::Exists(_)) => (),
         Err(e) => return Err(refused(e)),
     }
-    match bucket.create(name, body(WRITERS)) {
+    match bucket.create(name, body) {
         Err(Error::Exists(_)) => Ok(()),
         Ok(()) => {
             let what = "does not know conditional puts (If-None-Match), without which two processes could write to \
@@ -57,25 +89,27 @@ fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
 }
 
 /// All at once: first to make an object, then to replace it.
-fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Failure> {
+fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
+    let of = |condition| {
+        move |failure: Failure| {
+            let is_broken = failure.errno == UNFIT;
+            Broken { failure, condition: is_broken.then_some(condition) }
+        }
+    };
     bucket.delete(name).map_err(refused)?;
     let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
-    let tag = winner(bucket, name, (&at_once(env, bucket, name, put)?, "If-None-Match"))?;
-    let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, tag.clone());
-    match winner(bucket, name, (&at_once(env, bucket, name, swap)?, "If-Match")) {
-        Err(unfit) if unfit.errno == UNFIT => {
-            tracing::warn!("one server at a time may serve a cell here: {}", unfit.message);
-            Ok(())
-        }
-        other => other.map(drop),
-    }
+    let tag =
+        winner(bucket, name, (&at_once(env, bucket, (name, MAKING), put)?, MAKING)).map_err(of(MAKING))?;
+    let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, &tag).map(drop);
+    let swapped = winner(bucket, name, (&at_once(env, bucket, (name, REPLACING), swap)?, REPLACING));
+    swapped.map_err(of(REPLACING)).map(drop)
 }
 
 /// What each writer was answered.
 fn at_once(
     env: &Env,
     bucket: &Bucket,
-    name: &str,
+    (name, condition): (&str, &'static str),
     put: impl Fn(&Bucket, &str, Bytes) -> Asked + Clone + Send + 'static,
 ) -> Result<Vec<(u8, Asked)>, Failure> {
     let (said, heard) = channel();
@@ -86,7 +120,7 @@ fn at_once(
         let write = move || {
             // nobody begins before all are there
             let _ = started.recv();
-            let _ = said.send((writer, put(&bucket, &name, body(writer))));
+            let _ = said.send((writer, put(&bucket, &name, body(writer, condition))));
         };
         env.try_spawn("store-check", write).map_err(|e| Failure {
             message: format!("the store cannot be checked: {e}"),
@@ -100,7 +134,11 @@ fn at_once(
 
 /// Whether one has won at most, and the object is what it wrote. A winner may not know that it is one: then its first
 /// answer was lost, and the second attempt found its own object. The object's tag.
-fn winner(bucket: &Bucket, name: &str, (answers, condition): (&[(u8, Asked)], &str)) -> Result<Tag, Failure> {
+fn winner(
+    bucket: &Bucket,
+    name: &str,
+    (answers, condition): (&[(u8, Asked)], &'static str),
+) -> Result<Tag, Failure> {
     let winners: Vec<u8> =
         answers.iter().filter(|(_, said)| said.is_ok()).map(|(writer, _)| *writer).collect();
     if winners.len() > 1 {
@@ -117,9 +155,11 @@ fn winner(bucket: &Bucket, name: &str, (answers, condition): (&[(u8, Asked)], &s
     });
     let found = bucket.get_tagged(name).map_err(refused)?;
     match (found, winners.first(), failed) {
-        (Some((found, tag)), Some(winner), _) if found == body(*winner) => Ok(tag),
+        (Some((found, tag)), Some(winner), _) if found == body(*winner, condition) => Ok(tag),
         (_, None, Some(e)) => Err(refused(e)),
-        (Some((found, tag)), None, None) if (0..WRITERS).any(|writer| found == body(writer)) => Ok(tag),
+        (Some((found, tag)), None, None) if (0..WRITERS).any(|writer| found == body(writer, condition)) => {
+            Ok(tag)
+        }
         _ => {
             let what =
                 format!("does not show what was just written with {condition}: a cell would lose changes");
@@ -128,8 +168,8 @@ fn winner(bucket: &Bucket, name: &str, (answers, condition): (&[(u8, Asked)], &s
     }
 }
 
-fn body(writer: u8) -> Bytes {
-    format!("Leeward asks whether this store keeps conditions: writer {writer}\n").into()
+fn body(writer: u8, condition: &str) -> Bytes {
+    format!("Leeward asks whether this store keeps conditions: {condition} by writer {writer}\n").into()
 }
 
 fn unfit(bucket: &Bucket, what: &str) -> Failure {

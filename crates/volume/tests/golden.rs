@@ -565,6 +565,7 @@ fn records_of_pools_are_as_they_were() {
     assert_eq!(hex(&keys::pool(3)), "ffffff0b000000000000000300");
     assert_eq!(hex(&keys::pools()), "ffffff00000000000000000200");
     assert_eq!(hex(&keys::openings()), "ffffff00000000000000000400");
+    assert_eq!(hex(&keys::ownership()), "ffffff00000000000000000500");
     let openings = Openings(vec![(1, 0xab), (4096, 7)]);
     let golden = "01000000000000000100000000000000ab00000000000010000000000000000007";
     assert_eq!(hex(&openings.encode()), golden);

@@ -185,6 +185,11 @@ pub fn openings() -> Key {
     build(TABLE_CELL, 4, 0, &[])
 }
 
+/// The last turn of a server, where several share the cell.
+pub fn ownership() -> Key {
+    build(TABLE_CELL, 5, 0, &[])
+}
+
 /// A pool.
 pub fn pool(id: u32) -> Key {
     build(TABLE_POOL, u64::from(id), 0, &[])

@@ -1,0 +1,112 @@
+//! The objects: a record of each server, and the map.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Name of the map.
+pub const MAP: &str = "map";
+/// How names of records begin.
+const SERVER: &str = "server-";
+
+/// Name of the record of a server.
+pub fn record_name(id: &str) -> String {
+    format!("{SERVER}{id}")
+}
+
+/// Whether an object of this name is the record of a server.
+pub fn is_record(name: &str) -> bool {
+    name.starts_with(SERVER)
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It renews its record, or somebody marks it.
+    Alive,
+    /// It has said that it answers nothing any more.
+    Ended,
+    /// Another server has marked it, for ever.
+    Dead,
+}
+
+/// What the bucket says of a server, which is one process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its id, which no other process has or had.
+    pub id: String,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Where clients reach it: host and port.
+    pub addresses: Vec<String>,
+    /// The version of its program.
+    pub version: String,
+    /// How it is.
+    pub state: State,
+    /// An operator wants it to serve nothing.
+    pub draining: bool,
+    /// Counts its own writes.
+    pub renewals: u64,
+    /// Counts the writes of others.
+    pub orders: u64,
+    /// When it began, seconds since 1970.
+    pub since_secs: i64,
+    /// When it renewed its record, seconds since 1970, for people: clocks of machines differ.
+    pub renewed_secs: i64,
+}
+
+/// Whose the cell is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Counts its versions.
+    pub version: u64,
+    /// Id of the server; `None`: nobody's.
+    pub owner: Option<String>,
+    /// The version with which the owner's turn began.
+    pub epoch: u64,
+    /// Dead servers that may have answered until shortly before this turn.
+    pub after: Vec<String>,
+}
+
+impl Map {
+    /// The map with which the turn of a server begins, after one that may have left dead servers behind.
+    pub(crate) fn taken_by(&self, id: &str, dead: Option<&str>) -> Map {
+        let mut after = self.after.clone();
+        after.extend(dead.filter(|dead| !self.after.iter().any(|id| id == dead)).map(str::to_owned));
+        Map { version: self.version + 1, owner: Some(id.to_owned()), epoch: self.version + 1, after }
+    }
+
+    /// The map in which the cell is nobody's, after a turn that has ended in order.
+    pub(crate) fn left(&self) -> Map {
+        Map { version: self.version + 1, owner: None, epoch: self.epoch, after: Vec::new() }
+    }
+}
+
+/// An object that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// Its name.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damaged { name, why } = self;
+        write!(f, "the object servers/{name} is damaged ({why}): remove it, and it is made anew")
+    }
+}
+
+pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(value).expect("no map has keys that are no text");
+    text.push(b'\n');
+    text
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T, Damaged> {
+    serde_json::from_slice(bytes).map_err(|e| Damaged { name: name.to_owned(), why: e.to_string() })
+}

@@ -1,0 +1,336 @@
+//! What a server sees of the others, and of whose the cell is.
+
+use crate::record::{Damaged, MAP, Map, Record, State, decode, encode, is_record, record_name};
+use crate::store::{Failed, Store};
+use crate::times::{KEPT, LOOK_AT_ALL, LOOKED, OVER, SILENT, UNWANTED};
+use leeward_env::{Env, Nanos, Term};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rounds of one step: to mark, to take, to see it.
+const ROUNDS: usize = 4;
+/// The map is not there, although there are servers.
+const NO_MAP: &str = "the object servers/map is missing, though there are servers of this cell: end them all, remove \
+    what is below servers/, and start them again";
+
+/// A turn of this server at the cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Its number, higher than that of any turn before.
+    pub number: u64,
+    /// Nobody is answered before this time of [`Env::now`]: a server before may answer until then.
+    pub not_before: Nanos,
+}
+
+/// A server that was seen.
+struct Seen<T> {
+    record: Record,
+    /// Its version; `None`: the record is gone.
+    tag: Option<T>,
+    /// When it was seen to have changed, by the answer that said so.
+    changed: Nanos,
+}
+
+/// Watches the map and the other servers.
+pub struct Watching<S: Store> {
+    env: Env,
+    store: Arc<S>,
+    id: String,
+    map: Option<(Map, S::Tag)>,
+    /// Since when the cell is seen to be there for whoever takes it.
+    free_since: Option<Nanos>,
+    servers: BTreeMap<String, Seen<S::Tag>>,
+    /// When the last look that was answered began.
+    looked: Nanos,
+    looks: u64,
+    /// The last turn that was told.
+    told: u64,
+}
+
+impl<S: Store> Watching<S> {
+    /// For the server with this id.
+    pub fn new(env: &Env, store: &Arc<S>, id: &str) -> Watching<S> {
+        Watching {
+            env: env.clone(),
+            store: store.clone(),
+            id: id.to_owned(),
+            map: None,
+            free_since: None,
+            servers: BTreeMap::new(),
+            looked: 0,
+            looks: 0,
+            told: 0,
+        }
+    }
+
+    /// The map as it was seen last.
+    pub fn map(&self) -> Option<&Map> {
+        self.map.as_ref().map(|(map, _)| map)
+    }
+
+    /// The servers that were seen, and how long each has not changed its record, nanoseconds.
+    pub fn servers(&self) -> impl Iterator<Item = (&Record, Nanos)> {
+        let there = self.servers.values().filter(|seen| seen.tag.is_some());
+        there.map(|seen| (&seen.record, self.looked.saturating_sub(seen.changed)))
+    }
+
+    /// Another server that would take the cell now.
+    pub fn successor(&self) -> Option<&Record> {
+        let may = |record: &Record| record.state == State::Alive && !record.draining && record.id != self.id;
+        self.servers().find(|(record, silent)| may(record) && *silent < SILENT).map(|(record, _)| record)
+    }
+
+    /// Makes the map, where this is the first server that the cell ever has. Before the server's own record is made:
+    /// so where there is a record, there was a map.
+    ///
+    /// # Errors
+    /// For a person: the store does not answer, or the map was removed.
+    pub fn prepare(&self) -> Result<(), String> {
+        let text = |e: Failed| e.to_string();
+        if self.store.get(MAP).map_err(text)?.is_some() {
+            return Ok(());
+        }
+        if self.store.names().map_err(text)?.iter().any(|name| is_record(name)) {
+            return if self.store.get(MAP).map_err(text)?.is_some() { Ok(()) } else { Err(NO_MAP.into()) };
+        }
+        // later than all versions that a map before may have had
+        let version = (self.env.wall() / 1_000_000_000).max(1);
+        self.store.create(MAP, encode(&Map { version, ..Map::default() })).or_else(unless_away)
+    }
+
+    /// Looks at all, and does what is to be done: marks an owner that is silent, takes what is nobody's. A turn of this
+    /// server is told once.
+    ///
+    /// # Errors
+    /// For a person: the store does not answer, or an object is damaged.
+    pub fn step(&mut self, term: &Term, draining: bool) -> Result<Option<Turn>, String> {
+        for _ in 0..ROUNDS {
+            self.look().map_err(|e| e.to_string())?;
+            let (map, tag) = self.map.clone().ok_or(NO_MAP)?;
+            if map.owner.as_deref() == Some(&self.id) {
+                return Ok(self.turn(&map));
+            }
+            let owner = map.owner.as_deref();
+            let state = owner.map_or(State::Ended, |owner| self.state_of(owner));
+            self.free_since = (state != State::Alive).then(|| self.free_since.unwrap_or(self.looked));
+            let is_unwanted =
+                self.free_since.is_some_and(|since| self.looked.saturating_sub(since) > UNWANTED);
+            // who is not in time marks nobody and takes nothing (O4)
+            if !term.holds(self.env.now()) {
+                return Ok(None);
+            }
+            match (state, owner) {
+                (State::Alive, Some(owner)) if self.is_silent(owner) => self.mark(owner)?,
+                (State::Alive, _) => return Ok(None),
+                _ if draining && !is_unwanted => return Ok(None),
+                (State::Dead, owner) => self.take(&map, &tag, owner)?,
+                (State::Ended, _) => self.take(&map, &tag, None)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Leaves the cell, which this server owns and answers nothing of any more, to the others (O24 to O26). True: it is
+    /// another's, or nobody's. False: it is not known to be, and may still become so: this server has to end.
+    pub fn leave(&mut self) -> bool {
+        for _ in 0..3 {
+            match self.map.clone() {
+                Some((map, tag)) if map.owner.as_deref() == Some(&self.id) => {
+                    // heard or not: what the map says counts (O3)
+                    let _ = self.store.swap(MAP, encode(&map.left()), &tag);
+                }
+                Some(_) => return true,
+                None => (),
+            }
+            if self.look().is_err() {
+                return false;
+            }
+        }
+        self.map().is_some_and(|map| map.owner.as_deref() != Some(&self.id))
+    }
+
+    /// Removes records of servers that are over for long. For the owner.
+    pub fn tidy(&mut self) {
+        let after = self.map().map(|map| map.after.clone()).unwrap_or_default();
+        let owner = self.map().and_then(|map| map.owner.clone());
+        let is_old = |seen: &Seen<S::Tag>| {
+            seen.record.state != State::Alive && self.looked.saturating_sub(seen.changed) > KEPT
+        };
+        let old: Vec<String> =
+            self.servers.iter().filter(|(_, seen)| is_old(seen)).map(|(id, _)| id.clone()).collect();
+        for id in old.iter().filter(|id| !after.contains(id) && owner.as_ref() != Some(id)) {
+            if self.store.delete(&record_name(id)).is_ok() {
+                self.servers.remove(id);
+            }
+        }
+    }
+
+    fn look(&mut self) -> Result<(), LookFailed> {
+        let asked = self.env.now();
+        let found = self.store.get(MAP)?;
+        let map = found.map(|(body, tag)| decode::<Map>(MAP, &body).map(|map| (map, tag))).transpose()?;
+        let owner = map.as_ref().and_then(|(map, _)| map.owner.clone());
+        let after = map.as_ref().map(|(map, _)| map.after.clone()).unwrap_or_default();
+        self.map = map;
+        self.look_at_servers(owner, after)?;
+        if asked.saturating_sub(self.looked) > LOOKED {
+            // the store was away, or this process: others may not have been able to renew, and are given time
+            let now = self.env.now();
+            self.servers
+                .values_mut()
+                .filter(|seen| seen.record.state == State::Alive)
+                .for_each(|seen| seen.changed = now);
+        }
+        self.looked = asked;
+        self.looks += 1;
+        Ok(())
+    }
+
+    fn look_at_servers(&mut self, owner: Option<String>, after: Vec<String>) -> Result<(), LookFailed> {
+        let known: Vec<String> = owner.into_iter().chain(after).collect();
+        if !self.looks.is_multiple_of(LOOK_AT_ALL) && known.iter().all(|id| self.servers.contains_key(id)) {
+            // dead ones do not change
+            return known.first().map_or(Ok(()), |owner| self.look_at(owner));
+        }
+        let ids: Vec<String> = self
+            .store
+            .names()?
+            .iter()
+            .filter(|name| is_record(name))
+            .filter_map(|name| name.split_once('-').map(|(_, id)| id.to_owned()))
+            .collect();
+        for id in &ids {
+            self.look_at(id)?;
+        }
+        for id in self.servers.keys().cloned().chain(known).filter(|id| !ids.contains(id)).collect::<Vec<_>>()
+        {
+            self.look_at(&id)?;
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, id: &str) -> Result<(), LookFailed> {
+        let name = record_name(id);
+        let found = self.store.get(&name)?;
+        let now = self.env.now();
+        let read = found.and_then(|(body, tag)| match decode::<Record>(&name, &body) {
+            Ok(record) => Some((record, tag)),
+            Err(damaged) => {
+                // its server finds the same, and ends
+                tracing::warn!("{damaged}");
+                None
+            }
+        });
+        match (read, self.servers.get_mut(id)) {
+            // a mark is no sign of life: when the last renewal was seen counts
+            (Some((record, tag)), Some(seen))
+                if seen.tag.is_some() && seen.record.renewals == record.renewals =>
+            {
+                (seen.record, seen.tag) = (record, Some(tag));
+            }
+            (Some((record, tag)), _) => {
+                self.servers.insert(id.to_owned(), Seen { record, tag: Some(tag), changed: now });
+            }
+            // gone since it is seen to be
+            (None, Some(seen)) if seen.tag.is_some() => (seen.tag, seen.changed) = (None, now),
+            (None, Some(_)) => (),
+            (None, None) => {
+                self.servers.insert(id.to_owned(), Seen { record: unknown(id), tag: None, changed: now });
+            }
+        }
+        Ok(())
+    }
+
+    /// How a server is that owns the cell. One whose record is gone answers nothing when it has been gone for long
+    /// enough: it cannot renew it.
+    fn state_of(&self, id: &str) -> State {
+        match self.servers.get(id) {
+            Some(seen) if seen.tag.is_some() => seen.record.state,
+            Some(_) => State::Dead,
+            None => State::Alive,
+        }
+    }
+
+    fn is_silent(&self, id: &str) -> bool {
+        self.servers.get(id).is_some_and(|seen| self.looked.saturating_sub(seen.changed) >= SILENT)
+    }
+
+    fn mark(&mut self, id: &str) -> Result<(), String> {
+        let Some(Seen { record, tag: Some(tag), .. }) = self.servers.get(id) else { return Ok(()) };
+        tracing::warn!(
+            "the server {id} on {} has not been heard of for {} ms",
+            record.host,
+            SILENT / 1_000_000
+        );
+        let dead = Record { state: State::Dead, orders: record.orders + 1, ..record.clone() };
+        self.store.swap(&record_name(id), encode(&dead), tag).map(drop).or_else(unless_away)
+    }
+
+    fn take(&mut self, map: &Map, tag: &S::Tag, from_dead: Option<&str>) -> Result<(), String> {
+        let taken = map.taken_by(&self.id, from_dead);
+        self.store.swap(MAP, encode(&taken), tag).map(drop).or_else(unless_away)
+    }
+
+    /// The turn that the map gives this server.
+    fn turn(&mut self, map: &Map) -> Option<Turn> {
+        if map.epoch <= self.told {
+            return None;
+        }
+        self.told = map.epoch;
+        let over = |id: &String| self.servers.get(id).map(|seen| seen.changed + OVER);
+        let not_before = map.after.iter().filter_map(over).max().unwrap_or_default();
+        Some(Turn { number: map.epoch, not_before })
+    }
+}
+
+/// Of a server that was never seen.
+fn unknown(id: &str) -> Record {
+    Record {
+        id: id.to_owned(),
+        host: String::new(),
+        pid: 0,
+        addresses: Vec::new(),
+        version: String::new(),
+        state: State::Dead,
+        draining: false,
+        renewals: 0,
+        orders: 0,
+        since_secs: 0,
+        renewed_secs: 0,
+    }
+}
+
+/// Why a look came to nothing.
+enum LookFailed {
+    Store(Failed),
+    Damaged(Damaged),
+}
+
+impl From<Failed> for LookFailed {
+    fn from(e: Failed) -> LookFailed {
+        LookFailed::Store(e)
+    }
+}
+
+impl From<Damaged> for LookFailed {
+    fn from(e: Damaged) -> LookFailed {
+        LookFailed::Damaged(e)
+    }
+}
+
+impl std::fmt::Display for LookFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LookFailed::Store(e) => e.fmt(f),
+            LookFailed::Damaged(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Somebody was faster: the next look shows who.
+fn unless_away(failed: Failed) -> Result<(), String> {
+    match failed {
+        Failed::Conflict => Ok(()),
+        away @ Failed::Away(_) => Err(away.to_string()),
+    }
+}
