@@ -1,5 +1,6 @@
 //! The environment of a running process, and one that tests drive by hand.
 
+use crate::Term;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -37,11 +38,14 @@ struct Awake {
     asked: Nanos,
     /// Nanoseconds that do not count.
     stopped: Nanos,
+    /// Out of this nothing counts.
+    term: Term,
 }
 
 impl Awake {
     fn at(&mut self, now: Nanos) -> Nanos {
-        self.stopped += now.saturating_sub(self.asked).saturating_sub(AWAKE_FOR);
+        let passed = now.saturating_sub(self.asked);
+        self.stopped += if self.term.holds(now) { passed.saturating_sub(AWAKE_FOR) } else { passed };
         self.asked = self.asked.max(now);
         now - self.stopped
     }
@@ -93,6 +97,14 @@ impl Env {
                 awake.at(boot_time() - start)
             }
             Source::Sim { .. } => self.now(),
+        }
+    }
+
+    /// From now on time counts in [`Env::awake`] while this term lasts: who may not answer does not hear either. No effect
+    /// on a simulated clock.
+    pub fn count_within(&self, term: &Term) {
+        if let Source::Real { awake, .. } = &*self.0 {
+            awake.lock().term = term.clone();
         }
     }
 
@@ -235,5 +247,15 @@ mod tests {
         assert_eq!(awake.at(AWAKE_FOR + 5), AWAKE_FOR + 5);
         assert_eq!(awake.at(12 * AWAKE_FOR + 5), 2 * AWAKE_FOR + 5);
         assert_eq!(awake.at(12 * AWAKE_FOR + 7), 2 * AWAKE_FOR + 7);
+    }
+
+    #[test]
+    fn out_of_a_term_no_time_counts() {
+        let term = Term::not_begun();
+        term.extend(100);
+        let mut awake = Awake { term: term.clone(), ..Awake::default() };
+        assert_eq!([awake.at(50), awake.at(99), awake.at(150), awake.at(200)], [50, 99, 99, 99]);
+        term.extend(300);
+        assert_eq!(awake.at(210), 109);
     }
 }

@@ -35,11 +35,13 @@ pub enum Cause {
     Store,
     /// Other machines to drop their copies of what it changes.
     Leases,
+    /// The server, which was not heard of by the others, to be sure that the cell is still its own.
+    Term,
 }
 
 impl Cause {
     /// All of them, in order.
-    pub const ALL: [Cause; 11] = [
+    pub const ALL: [Cause; 12] = [
         Cause::Turn,
         Cause::Ceiling,
         Cause::Thread,
@@ -51,6 +53,7 @@ impl Cause {
         Cause::Read,
         Cause::Store,
         Cause::Leases,
+        Cause::Term,
     ];
 
     /// The name in reports and metrics.
@@ -67,6 +70,7 @@ impl Cause {
             Cause::Read => "read",
             Cause::Store => "store",
             Cause::Leases => "leases",
+            Cause::Term => "term",
         }
     }
 }

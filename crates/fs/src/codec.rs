@@ -221,7 +221,7 @@ macro_rules! listed {
     ($($kind:ty),*) => { $(impl Listed for $kind {})* };
 }
 
-listed!(u32, NodeId, Entry, Box<[u8]>, (NodeId, UploadRecord), (NodeId, u64), Part, OwnedLock);
+listed!(u32, NodeId, Entry, Box<[u8]>, String, (NodeId, UploadRecord), (NodeId, u64), Part, OwnedLock);
 
 impl<'a, T: Wire<'a> + Listed> Wire<'a> for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {

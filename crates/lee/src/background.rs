@@ -35,7 +35,7 @@ const LOG_BYTES_MAX: u64 = 8 << 20;
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It serves.
-    Up(Started),
+    Up(Box<Started>),
     /// It ends.
     Failed {
         /// Why.
@@ -87,7 +87,7 @@ pub fn start_with_log(log: &Path, arguments: &[OsString], role: Role) -> Result<
     let mut told = String::new();
     reader.read_to_string(&mut told).map_err(failed)?;
     match serde_json::from_str(&told) {
-        Ok(Outcome::Up(started)) => Ok(started),
+        Ok(Outcome::Up(started)) => Ok(*started),
         Ok(Outcome::Failed { message, code }) => {
             reap(&mut child);
             Err(Fail::new(message).with_code(code))
@@ -263,7 +263,7 @@ impl Startup for ParentPipe {
     fn started(&mut self, started: &Started) -> Result<(), Fail> {
         // Keep no directory busy. All paths in use are absolute here.
         let _ = std::env::set_current_dir("/");
-        match self.pipe.take().map(|pipe| tell(pipe, &Outcome::Up(started.clone()))) {
+        match self.pipe.take().map(|pipe| tell(pipe, &Outcome::Up(Box::new(started.clone())))) {
             Some(Err(_)) => Err(Fail::new("who started this process is gone: ending")),
             _ => Ok(()),
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Which server, and how.
 pub struct Enrol<'a> {
-    /// Host and port.
+    /// Host and port; of several servers of the cell with commas between them.
     pub server: &'a str,
     /// The token of the command line; else that of the environment.
     pub token: Option<&'a str>,
@@ -25,6 +25,15 @@ pub struct Enrol<'a> {
     pub cache: Option<CacheOptions>,
     /// Where it mounts, if it follows a process there that has died.
     pub follows_at: Option<&'a Path>,
+}
+
+/// Several servers of one cell, with commas between them: see [`parse_server`].
+///
+/// # Errors
+/// A sentence.
+pub fn parse_servers(text: &str) -> Result<String, String> {
+    let all: Result<Vec<String>, String> = text.split(',').map(parse_server).collect();
+    all.map(|all| all.join(","))
 }
 
 /// Host and port, with the usual port where none is named.
@@ -64,7 +73,7 @@ pub fn connect(env: &Env, args: &Enrol<'_>) -> Result<Client, Fail> {
     let token = args.token.or(passed.as_deref()).map(InvitationToken::parse);
     let token = token.transpose().map_err(|e| Fail::new(format!("--token: {e}")))?;
     let keys = HostKeys::open()?;
-    let known = keys.server(server)?;
+    let known = server.split(',').filter_map(|server| keys.server(server).transpose()).next().transpose()?;
     let key = token.as_ref().map(|token| token.cell_key).or(known).ok_or_else(|| {
         Fail::new(format!(
             "{server}: this machine has not mounted from there yet: make a token there with `lee host add NAME`, and give \
@@ -87,8 +96,11 @@ pub fn connect(env: &Env, args: &Enrol<'_>) -> Result<Client, Fail> {
             "{server} cannot be reached ({why}): is the cell served there, with `lee serve` or `lee up --listen`?",
         )),
     })?;
-    if known != Some(key) {
-        keys.remember(server, &key).inspect_err(|_| client.close())?;
+    // by any of its servers the cell is known again
+    for server in client.servers() {
+        if keys.server(&server).ok().flatten() != Some(key) {
+            keys.remember(&server, &key).inspect_err(|_| client.close())?;
+        }
     }
     Ok(client)
 }
@@ -112,5 +124,7 @@ mod tests {
         for wrong in ["", ":1", "a:b", "a/b", "../x", "a:99999", "-a"] {
             assert!(parse_server(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(parse_servers("a,b:1,[::1]").as_deref(), Ok("a:7433,b:1,[::1]:7433"));
+        assert!(parse_servers("a,").is_err());
     }
 }

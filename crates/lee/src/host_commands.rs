@@ -165,6 +165,7 @@ fn shown_of_status(running: Running, asker: &Asker) -> Running {
         journal_bytes: (0, 0),
         clock_ahead_secs: 0,
         service: false,
+        server: None,
         ..running
     }
 }

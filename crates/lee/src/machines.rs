@@ -5,16 +5,17 @@ use crate::control::server::Service;
 use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
+use crate::servers::Member;
 use crate::settings::CellSettings;
 use leeward_auth::Authority;
 use leeward_door::listen;
-use leeward_env::{Ctx, Env, Wait};
+use leeward_env::{Ctx, Env, Term, Wait};
 use leeward_fs::accounts::{Accounts, HostRecord, Trust};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
-    Asker, CellUser, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, SessionInfo,
+    Asker, CellUser, Elsewhere, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList, SessionInfo,
 };
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
@@ -22,7 +23,7 @@ use leeward_volume::admin;
 use leeward_volume::format::buckets::Buckets;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
 
 /// The port of a server, where none is named.
@@ -51,6 +52,25 @@ pub struct Machines {
 }
 
 impl Bound {
+    /// The addresses.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Tells clients which other servers there are, until the result is dropped.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn stand_by(
+        self,
+        env: &Env,
+        keys: &Keys,
+        servers: impl Fn() -> ServerList + Send + Sync + 'static,
+    ) -> Result<Elsewhere, Fail> {
+        let started = Elsewhere::start(env, keys, self.0, servers);
+        started.map_err(|e| Fail::new(format!("clients cannot be told who has the cell: {}", text(&e))))
+    }
+
     /// Prepares the gate for locks between machines, if there are addresses. Before the cell is mounted.
     pub fn share_locks(&self, cell: &Cell, gate: &Gate) {
         if !self.0.is_empty() {
@@ -58,7 +78,8 @@ impl Bound {
         }
     }
 
-    /// Serves the cell to other machines, if there are addresses.
+    /// Serves the cell to other machines, if there are addresses. `member`: of several servers of the cell this one, and
+    /// the number of its turn.
     ///
     /// # Errors
     /// What the system says, or the cell of its key.
@@ -67,7 +88,7 @@ impl Bound {
         env: &Env,
         (cell, gate): (&Arc<Cell>, &Gate),
         authority: &Arc<Authority>,
-        config: &CellSettings,
+        (config, member): (&CellSettings, Option<(Arc<Member>, u64)>),
     ) -> Result<Option<Arc<Machines>>, Fail> {
         if self.0.is_empty() {
             forget_sessions(cell)?;
@@ -78,6 +99,9 @@ impl Bound {
         let identity = accounts.identity().ok_or_else(|| Fail::new("the cell has no key of its own"))?;
         let refused = |e: &dyn std::fmt::Display| Fail::new(format!("other machines cannot be served: {e}"));
         let keys = Keys::from_seed(&identity.seed).map_err(|e| refused(&e))?;
+        if let Some((member, _)) = &member {
+            member.leave_key(&identity.seed)?;
+        }
         let hosts = Arc::new(CellHosts {
             env: env.clone(),
             cell: cell.clone(),
@@ -85,6 +109,7 @@ impl Bound {
             settings: DoorSettings::of(config),
             authority: authority.clone(),
             told: Mutex::default(),
+            member,
         });
         let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
         let server =
@@ -182,6 +207,8 @@ struct CellHosts {
     authority: Arc<Authority>,
     /// What gateways were told last.
     told: Mutex<Option<Told>>,
+    /// Of several servers of the cell this one, and the number of its turn.
+    member: Option<(Arc<Member>, u64)>,
 }
 
 /// What gateways are told, and what it was made of.
@@ -237,6 +264,14 @@ impl Hosts for CellHosts {
             Err(refusal) if refusal.is_passing() => LoginAnswer::Later(refusal.to_string()),
             Err(refusal) => LoginAnswer::Refused(refusal.to_string()),
         }
+    }
+
+    fn term(&self) -> Term {
+        self.member.as_ref().map_or_else(Term::endless, |(member, _)| member.term().clone())
+    }
+
+    fn servers(&self) -> Option<ServerList> {
+        self.member.as_ref().map(|(member, turn)| member.list(Some(*turn)))
     }
 
     fn command(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {

@@ -37,6 +37,7 @@ mod people;
 mod place;
 mod progress;
 mod serve;
+mod servers;
 mod session;
 mod settings;
 mod size;

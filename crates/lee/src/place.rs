@@ -12,10 +12,12 @@ use crate::lock::Holder;
 use crate::system::Process;
 use leeward_bucket::{Bucket, Location};
 use leeward_env::Env;
+use leeward_servers::{Record, State, overview, times};
 use leeward_volume::admin::Failure;
 use leeward_volume::remote::SERVED;
 use leeward_volume::{Cell, Config};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The bucket of a location.
 ///
@@ -25,13 +27,13 @@ pub fn bucket(place: &Location) -> Result<Bucket, Fail> {
     Bucket::new(place).map_err(|e| Fail::new(e.to_string()))
 }
 
-/// Opens the cell.
+/// Opens the cell. `turn`: of several servers that share it, the number of this one's turn.
 ///
 /// # Errors
 /// The cell's.
-pub fn open(env: &Env, cell: &CellDir, config: &Config) -> Result<Arc<Cell>, Fail> {
+pub fn open(env: &Env, cell: &CellDir, config: &Config, turn: Option<u64>) -> Result<Arc<Cell>, Fail> {
     Ok(match cell.place() {
-        Some(place) => Cell::open_in(env, &bucket(place)?, config, None)?,
+        Some(place) => Cell::open_in(env, &bucket(place)?, config, turn)?,
         None => match cell.held() {
             Some(dir) => Cell::open_in_dir(env, dir, config)?,
             None => Cell::open(env, cell.path(), config)?,
@@ -104,13 +106,42 @@ pub fn forget(cell: &CellDir, holder: &Holder) {
     }
 }
 
+/// For who would open the cell for itself: refuses while servers share it. A server that was killed is seen to be dead
+/// after some seconds.
+///
+/// # Errors
+/// The text says which server there is.
+pub fn refuse_if_shared(env: &Env, cell: &CellDir) -> Result<(), Fail> {
+    let Some(place) = cell.place() else { return Ok(()) };
+    let bucket = bucket(place)?;
+    let alive = || -> Result<Vec<Record>, Fail> {
+        let all = overview(&bucket).map_err(Fail::new)?;
+        Ok(all.servers.into_iter().filter(|record| record.state == State::Alive).collect())
+    };
+    let before = alive()?;
+    if before.is_empty() {
+        return Ok(());
+    }
+    // whoever is alive renews its record meanwhile; who is not answers nothing after that
+    env.sleep(Duration::from_nanos(times::OVER));
+    let is_alive = |now: &Record| before.iter().any(|record| record.id == now.id && record.renewals < now.renewals);
+    match alive()?.into_iter().find(is_alive) {
+        None => Ok(()),
+        Some(server) => Err(Fail::new(format!(
+            "{cell} is shared by servers, one of them on {}: see `lee server list`, and end them all first, or use lee mount",
+            server.host
+        ))),
+    }
+}
+
 /// For a command that would open the cell by itself: refuses while another machine serves it. Our
 /// lock is taken, so on this machine only a process with another state directory can.
 ///
 /// # Errors
 /// The text says who serves it.
-pub fn refuse_if_served(cell: &CellDir) -> Result<(), Failure> {
+pub fn refuse_if_served(env: &Env, cell: &CellDir) -> Result<(), Failure> {
     let told = |fail: Fail| Failure { message: fail.to_string(), errno: 0 };
+    refuse_if_shared(env, cell).map_err(|fail| Failure { errno: libc::EBUSY, ..told(fail) })?;
     let Some(holder) = noted(cell).map_err(told)? else { return Ok(()) };
     if holder.is_here() && Process::open(holder.pid).is_none() {
         return Ok(());

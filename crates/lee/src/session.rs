@@ -127,9 +127,9 @@ impl Session {
         hold(&mut self.cell).map_err(NotTaken::Failed)?;
         let lock = lock::take(&self.env, &self.cell, self.command)?;
         let after_a_crash = control::is_left_behind(&self.cell);
-        place::refuse_if_served(&self.cell).map_err(|failure| NotTaken::Failed(failure.into()))?;
+        place::refuse_if_served(&self.env, &self.cell).map_err(|failure| NotTaken::Failed(failure.into()))?;
         let config = settings::load(&self.cell).map_err(NotTaken::Failed)?;
-        let cell = place::open(&self.env, &self.cell, &config.engine()).map_err(NotTaken::Failed)?;
+        let cell = place::open(&self.env, &self.cell, &config.engine(), None).map_err(NotTaken::Failed)?;
         Ok(Own { cell, after_a_crash, _lock: lock })
     }
 

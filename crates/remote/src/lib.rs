@@ -26,8 +26,8 @@ pub use client::{
     CacheOptions, Client, CommandLost, ForDoors, LostFiles, Options as ClientOptions, Unreachable, User,
 };
 pub use keys::{Keys, PublicKey};
-pub use message::CellUser;
-pub use server::{Asker, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
+pub use message::{CellUser, ServerList};
+pub use server::{Asker, Elsewhere, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

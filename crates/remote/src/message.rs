@@ -21,7 +21,7 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -256,6 +256,15 @@ pub enum ToServer<'a> {
     CaughtUp,
 }
 
+/// The servers of a cell that several share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerList {
+    /// The number of the turn of the server that has the cell (docs/decisions/0038, "epoch").
+    pub turn: u64,
+    /// Host and port of all, those of the server that has the cell first.
+    pub addresses: Vec<String>,
+}
+
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -293,6 +302,9 @@ pub enum ToClient {
     },
     /// The client is not let in, or no longer; why, for a person.
     Refused(Refusal, String),
+    /// Which servers share the cell. Before the welcome of one that has it, or the refusal of one that has it not; and
+    /// when that changes.
+    Servers(ServerList),
     /// The answer to the call in a slot, what of it the client may keep, and what it must keep until it is
     /// durable.
     Answer(Slot, Result<Reply>, Leased, Option<Told>),
@@ -410,6 +422,7 @@ wire_structures! {
     Slot { place, number }
     Behind { at, node }
     Hello { oldest, newest, invitation, session }
+    ServerList { turn, addresses }
     CellUser { name, uid, gid, gids, until_secs }
 }
 
@@ -701,6 +714,10 @@ impl Wire<'_> for ToClient {
                 out.push(11);
                 lsn.put(out);
             }
+            ToClient::Servers(list) => {
+                out.push(12);
+                list.put(out);
+            }
             ToClient::Pong { number, taken, wall } => {
                 out.push(5);
                 number.put(out);
@@ -759,6 +776,7 @@ impl Wire<'_> for ToClient {
                 Ok(ToClient::Again { lsn, result: failure.map_or(Ok(()), Err) })
             }
             11 => Wire::take(from).map(ToClient::Durable),
+            12 => Wire::take(from).map(ToClient::Servers),
             _ => Err(Malformed::Unknown),
         }
     }

@@ -72,6 +72,11 @@ impl Pipe {
         }
     }
 
+    /// Whether the other machine has taken the connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.socket.peer_addr().is_ok()
+    }
+
     /// The address of the other end.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer

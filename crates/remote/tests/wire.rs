@@ -14,7 +14,7 @@ use leeward_fs::{
 };
 use leeward_remote::message::{
     AccessCall, Behind, Call, Caller, CellUser, Command, Hello, Leased, LoginAnswer, Refusal, SessionId,
-    Slot, Standing, ToClient, ToServer, Token, frame, message,
+    ServerList, Slot, Standing, ToClient, ToServer, Token, frame, message,
 };
 use std::fmt::Debug;
 
@@ -230,6 +230,10 @@ fn messages_of_a_server_have_these_bytes() {
         (ToClient::Again { lsn: 9, result: Ok(()) }, "0a 0900000000000000 00"),
         (ToClient::Again { lsn: 9, result: Err(Error::NotFound) }, "0a 0900000000000000 01 02"),
         (ToClient::Durable(9), "0b 0900000000000000"),
+        (
+            ToClient::Servers(ServerList { turn: 9, addresses: vec!["a:1".into()] }),
+            "0c 0900000000000000 01000000 03000000 613a31",
+        ),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -243,12 +247,13 @@ fn messages_of_a_server_have_these_bytes() {
             ToClient::Granted { .. } => 8,
             ToClient::Ready => 9,
             ToClient::Again { .. } => 10,
-            ToClient::Durable(_) => 11, // a new kind comes here, above, and below
+            ToClient::Durable(_) => 11,
+            ToClient::Servers(_) => 12, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToClient>(1..12);
+    only_kinds::<ToClient>(1..13);
     pin_all(&[
         (Refusal::Version, "01"),
         (Refusal::UnknownHost, "02"),

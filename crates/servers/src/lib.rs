@@ -12,12 +12,14 @@
 //! Nothing here keeps data safe by itself: the metadata engine fences who had the cell before, and the number of the
 //! [`Turn`] is in its log before anybody is answered (`volume/remote.rs`).
 
+mod overview;
 mod record;
 mod renewing;
 mod store;
 pub mod times;
 mod watching;
 
+pub use overview::{Overview, overview};
 pub use record::{Damaged, MAP, Map, Record, State, is_record, record_name};
 pub use renewing::{Renewing, Standing};
 pub use store::{Failed, Found, Store, order};

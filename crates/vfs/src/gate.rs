@@ -38,13 +38,14 @@ use crate::user_shares::UserShares;
 use crate::waiting::Waiting;
 use failures::FailureLog;
 use leeward_env::waits::{self, Cause, Waits};
-use leeward_env::{Ctx, Door, Env, Flow, Nanos, Wait, panic_text};
+use leeward_env::{Ctx, Door, Env, Flow, Nanos, Term, Wait, panic_text};
 use leeward_fs::flows::FlowSettings;
 use leeward_fs::{Engine, Error, NodeId, Op, Reply, Result};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// Bytes of queued requests. Above this, a thread runs what it has read rather than read more.
 const QUEUED_BYTES_MAX: usize = 64 << 20;
@@ -54,6 +55,9 @@ const FORGETS_AT_ONCE: usize = 16;
 
 /// After two users came in turn, one thread is left to read for this time, nanoseconds.
 const SHARED_FOR: Nanos = 10_000_000_000;
+
+/// How often an operation that waits for the server's term looks at it.
+const TERM_STEP: Duration = Duration::from_millis(5);
 
 /// Settings of a gate.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +123,8 @@ pub(crate) struct Shared {
     failures: FailureLog,
     /// Where other machines mount the cell.
     locks: OnceLock<Arc<LockTable>>,
+    /// Where several servers share it.
+    term: OnceLock<Term>,
 }
 
 #[derive(Default)]
@@ -233,6 +239,7 @@ impl Gate {
             held: Held::default(),
             failures,
             locks: OnceLock::new(),
+            term: OnceLock::new(),
         }));
         if options.fair {
             gate.fs().give_turns(Arc::new(Background(Arc::downgrade(&gate.0))));
@@ -244,6 +251,30 @@ impl Gate {
     /// may have locks.
     pub fn share_locks(&self, grace: impl FnOnce() -> bool) -> Arc<LockTable> {
         self.0.locks.get_or_init(|| Arc::new(LockTable::new(&self.0.env, grace()))).clone()
+    }
+
+    /// Operations run only while this term lasts, else they wait for it: out of it another server may have changed what
+    /// they would answer from. Once.
+    pub fn answer_within(&self, term: Term) {
+        let _ = self.0.term.set(term);
+    }
+
+    /// Waits until the term lasts.
+    ///
+    /// # Errors
+    /// `WouldBlock` where the caller must not wait; Io when it is over for ever.
+    fn await_term(&self, term: &Term, wait: Wait) -> Result<()> {
+        while !term.holds(self.0.env.now()) {
+            if term.is_over() {
+                return Err(Error::Io("another server has the cell now".into()));
+            }
+            if wait == Wait::Never {
+                return Err(Error::WouldBlock);
+            }
+            self.0.env.sleep(TERM_STEP);
+            waits::note(Cause::Term, None, TERM_STEP.as_nanos() as u64);
+        }
+        Ok(())
     }
 
     /// That table, if there is one.
@@ -339,6 +370,9 @@ impl Gate {
 
     /// Runs one operation on this thread, now: for a caller that has its turn already.
     pub fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        if let Some(term) = self.0.term.get() {
+            self.await_term(term, ctx.wait)?;
+        }
         let result = catch_unwind(AssertUnwindSafe(|| self.0.fs.call(ctx, op)))
             .unwrap_or_else(|panic| Err(Error::Io(format!("panic: {}", panic_text(&*panic)))));
         if let Err(e @ (Error::Io(_) | Error::Corrupt(_))) = &result {

@@ -33,7 +33,7 @@ use std::time::Duration;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The server: its name or address, and its port if that is not 7433
-    #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_server)]
+    #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_servers)]
     server: String,
 
     /// Answer S3 there: a port of this machine only (9000), an address with a port, or *:PORT; may

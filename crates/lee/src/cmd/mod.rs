@@ -25,6 +25,7 @@ mod report;
 mod restart;
 mod scrub;
 mod serve;
+mod server;
 mod service;
 mod session;
 mod snap;
@@ -81,6 +82,7 @@ pub enum Command {
     Token(token::Args),
     Host(host::Args),
     Session(session::Args),
+    Server(server::Args),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Report(report::Args),
@@ -199,6 +201,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Mount(args) => mount::run(&invocation, args),
         Command::Gateway(args) => gateway::run(&invocation, &args),
         Command::Session(args) => session::run(&invocation, &args),
+        Command::Server(args) => server::run(&invocation, &args),
         Command::Login(args) => login::log_in(&invocation, &args),
         Command::Logout(args) => login::log_out(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),

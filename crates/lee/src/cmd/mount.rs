@@ -37,8 +37,9 @@ use std::time::Duration;
 /// lee snap, are run by the server in the name of the user who asks.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The server: its name or address, and its port if that is not 7433
-    #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_server)]
+    /// The server: its name or address, and its port if that is not 7433; of a cell with several servers any of them, or
+    /// several with commas between them
+    #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_servers)]
     server: String,
 
     /// Where to mount it: an empty directory
@@ -262,6 +263,7 @@ impl Mounted {
             created: false,
             stale: Vec::new(),
             took_over: None,
+            served_by: None,
         })
     }
 

@@ -114,6 +114,7 @@ impl Service {
         ServeOptions {
             dir,
             is_mounted: false,
+            advertise: None,
             listen_usually: None,
             mount: None,
             mount_options: Vec::new(),

@@ -1,7 +1,7 @@
 //! `lee status`: what serves a cell. Exit code 0 when something does, 3 when not.
 
 use super::Invocation;
-use crate::control::Running;
+use crate::control::{Running, ServerState};
 use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::keeper::{Kept, Record};
@@ -138,7 +138,11 @@ fn show_running(
         "clock_ahead_secs": running.clock_ahead_secs,
         "troubles": running.troubles,
         "service": running.service,
+        "server": running.server,
     });
+    if running.server.as_ref().is_some_and(|server| !server.has_cell) {
+        value["state"] = json!("standing-by");
+    }
     add_keeper(&mut value, kept);
     let age = (invocation.env.wall() / 1_000_000_000) as i64 - running.since;
     output::show(invocation.format, &value, || {
@@ -153,6 +157,13 @@ fn show_running(
             ("snapshots", size::count(running.snapshots)),
             ("in memory", format!("{} not yet written", size::bytes(running.dirty_bytes))),
         ];
+        if let Some(server) = &running.server {
+            lines.insert(1, ("server", server_line(server)));
+            if !server.has_cell {
+                // of a cell that another process has open nothing is known here
+                lines.retain(|(name, _)| !["volumes", "snapshots", "in memory", "mounted at"].contains(name));
+            }
+        }
         if running.mount.is_some() {
             lines.insert(2, ("requests by", running.channel.clone()));
         }
@@ -182,6 +193,18 @@ fn show_running(
 fn mounted_at(running: &Running) -> String {
     let at = running.mount.as_ref();
     at.map_or_else(|| "nowhere on this machine".into(), |at| at.display().to_string())
+}
+
+/// A server among those that share a cell.
+fn server_line(server: &ServerState) -> String {
+    let owner = server.owner_host.as_deref().map_or_else(
+        || "nobody has the cell at the moment".to_owned(),
+        |host| format!("the cell is served on {}", output::printable(host)),
+    );
+    let what = if server.has_cell { "has the cell".to_owned() } else { format!("stands by; {owner}") };
+    let drained = if server.draining { ", to be drained" } else { "" };
+    let others = size::counted(server.servers, "server is", "servers are");
+    format!("{}: {what}{drained} (turn {}; {others} alive: lee server list)", server.id, server.turn)
 }
 
 /// Adds what the keeper says to the JSON of a cell.
@@ -234,6 +257,10 @@ fn show_restarting(invocation: &Invocation, cell: &CellDir, record: &Record) -> 
 /// What somebody should look at.
 fn alarms(running: &Running) -> Vec<(&'static str, String)> {
     let mut lines: Vec<_> = running.troubles.iter().map(|what| ("ALARM", what.clone())).collect();
+    if let Some(server) = running.server.as_ref().filter(|server| !server.in_time) {
+        let why = server.trouble.as_deref().unwrap_or("its record is not renewed: see its log");
+        lines.push(("ALARM", format!("requests wait, as the cell may be another server's by now: {why}")));
+    }
     if running.late_schedules > 0 {
         let late = size::counted(running.late_schedules, "schedule", "schedules");
         lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));

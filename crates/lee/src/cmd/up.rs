@@ -153,7 +153,7 @@ fn announce_again(format: Format, dir: &Path, running: Running, restart: &Restar
     let Running { mount, listen, metrics, doors, pid, .. } = running;
     let (cell, stale) = (cell.name(), Vec::new());
     let started =
-        Started { cell, mount, listen, metrics, doors, pid, created: false, stale, took_over: None };
+        Started { cell, mount, listen, metrics, doors, pid, created: false, stale, took_over: None, served_by: None };
     output::show(format, &started, || {
         let (when, cause) = (when::utc(restart.at), &restart.cause);
         let cell = started.cell.display();
@@ -177,6 +177,12 @@ pub(super) fn announce(format: Format, started: &Started, end: &str) -> Result<(
             text.push_str(&format!("took the cell over from {holder}\n"));
         }
         let cell = started.cell.display();
+        if let Some(host) = &started.served_by {
+            text.push_str(&format!("stands by for {cell}, which {host} serves\n"));
+            started.listen.iter().for_each(|address| text.push_str(&format!("clients are told so at {address}\n")));
+            text.push_str(&format!("what to try next:\n  lee server list --cell {cell}\n{end}\n"));
+            return text;
+        }
         let made = if started.created { "made the cell" } else { "opened the cell" };
         text.push_str(&format!("{made} {cell}{}\n", where_mounted(started)));
         for address in &started.listen {

@@ -196,7 +196,7 @@ pub struct MachineSession {
 }
 
 /// What `lee status` shows of a serving process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// Process id.
     pub pid: u32,
@@ -249,6 +249,32 @@ pub struct Running {
     /// Whether a service manager started it, such as systemd, which starts it again.
     #[serde(default)]
     pub service: bool,
+    /// Of a cell that several servers share.
+    #[serde(default)]
+    pub server: Option<ServerState>,
+}
+
+/// A server of a cell that several share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerState {
+    /// Its id.
+    pub id: String,
+    /// Whether it has the cell; else it stands by.
+    pub has_cell: bool,
+    /// Id of the server that has the cell.
+    pub owner: Option<String>,
+    /// The machine of that one, if it is alive.
+    pub owner_host: Option<String>,
+    /// The number of its turn.
+    pub turn: u64,
+    /// Servers that are alive, with this one.
+    pub servers: u64,
+    /// Whether an operator wants it to serve nothing.
+    pub draining: bool,
+    /// Whether it has heard of the store lately enough to answer.
+    pub in_time: bool,
+    /// Why it does not see the others.
+    pub trouble: Option<String>,
 }
 
 /// Connections of a door, and its unfinished uploads.

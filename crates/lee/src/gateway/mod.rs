@@ -143,6 +143,7 @@ impl Gateway {
             created: false,
             stale: Vec::new(),
             took_over: None,
+            served_by: None,
         }
     }
 

@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// How long to wait for a connection, and for the welcome.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long to wait for a connection to one of several servers: another may have the cell.
+const ONE_OF_SEVERAL_TIME: Duration = Duration::from_secs(1);
 /// How often the server is asked whether it is there.
 const PING_STEP: Nanos = 1_000_000_000;
 /// How long changes gather that programs were told of, while others are under way and nobody waits for them.
@@ -44,6 +46,8 @@ struct Link {
     standing: Standing,
     /// It is the process that the session before was with.
     is_same_server: bool,
+    /// It had the cell before another that is known.
+    is_old: bool,
 }
 
 /// Connects, and starts the thread.
@@ -81,11 +85,26 @@ fn run(shared: &Weak<Shared>, first: Link) {
 }
 
 impl Shared {
-    /// Tries all addresses of the server.
+    /// Tries all servers that may have the cell. One that stands by says which one has it: that is tried next.
     fn connect(&self) -> Result<Link, Unreachable> {
-        let silent = |e: io::Error| Unreachable::Silent(format!("{}: {}", self.server, plain(&e)));
-        let addresses: Vec<SocketAddr> = self.server.to_socket_addrs().map_err(silent)?.collect();
-        let mut why = Unreachable::Silent(format!("{}: the name has no address", self.server));
+        let (mut tried, mut why) = (Vec::new(), None);
+        while let Some(server) = self.servers.all().into_iter().find(|server| !tried.contains(server)) {
+            match self.connect_to_any(&server) {
+                Ok(link) => return Ok(link),
+                // that it lets nobody in counts more than that another is silent
+                Err(refused @ Unreachable::Refused(_)) => why = Some(refused),
+                Err(silent) => why = why.or(Some(silent)),
+            }
+            tried.push(server);
+        }
+        Err(why.unwrap_or_else(|| Unreachable::Silent("no server is known".into())))
+    }
+
+    /// Tries all addresses of a server.
+    fn connect_to_any(&self, server: &str) -> Result<Link, Unreachable> {
+        let silent = |e: io::Error| Unreachable::Silent(format!("{server}: {}", plain(&e)));
+        let addresses: Vec<SocketAddr> = server.to_socket_addrs().map_err(silent)?.collect();
+        let mut why = Unreachable::Silent(format!("{server}: the name has no address"));
         for address in addresses {
             match self.connect_to(address) {
                 Ok(link) => return Ok(link),
@@ -117,6 +136,7 @@ impl Shared {
             inbox: Inbox::default(),
             standing: Standing::New,
             is_same_server: false,
+            is_old: false,
         };
         self.await_welcome(&mut link).map_err(|e| match e {
             Unreachable::Silent(why) => Unreachable::Silent(format!("{address}: {why}")),
@@ -127,18 +147,24 @@ impl Shared {
     }
 
     fn await_welcome(&self, link: &mut Link) -> Result<(), Unreachable> {
-        let until = self.env.now() + CONNECT_TIME.as_nanos() as u64;
+        let begun = self.env.now();
+        let is_one_of_several = self.servers.all().len() > 1;
         let silent = |e: &io::Error| Unreachable::Silent(plain(e));
         let mut events = Events::with_capacity(4);
         loop {
             match link.pipe.receive(&mut link.inbox) {
                 Ok(Received::Some) => {
-                    if let Some(welcome) = link.next().map_err(|e| silent(&e))? {
-                        return self.welcomed(link, welcome);
+                    while let Some(said) = link.next().map_err(|e| silent(&e))? {
+                        match said {
+                            ToClient::Servers(list) => link.is_old |= !self.servers.heard(list),
+                            welcome => return self.welcomed(link, welcome),
+                        }
                     }
                 }
                 Ok(Received::Nothing) => {
-                    let left = until.saturating_sub(self.env.now());
+                    let is_short = is_one_of_several && !link.pipe.is_connected();
+                    let time = if is_short { ONE_OF_SEVERAL_TIME } else { CONNECT_TIME };
+                    let left = (begun + time.as_nanos() as u64).saturating_sub(self.env.now());
                     if left == 0 {
                         return Err(silent(&io::ErrorKind::TimedOut.into()));
                     }
@@ -153,6 +179,9 @@ impl Shared {
 
     fn welcomed(&self, link: &mut Link, welcome: ToClient) -> Result<(), Unreachable> {
         match welcome {
+            ToClient::Welcome { .. } if link.is_old => {
+                Err(Unreachable::Silent("it does not know yet that another server has the cell now".into()))
+            }
             ToClient::Welcome { session, standing, instance, host, wants_groups, by_tokens, .. } => {
                 if !self.logins.are_wanted(by_tokens) {
                     let why = "it believes this machine now who its users are: mount anew";
@@ -301,6 +330,10 @@ impl Shared {
                 Err(io::Error::other("the server has ended"))
             }
             ToClient::Refused(_, why) => Err(io::Error::other(why)),
+            ToClient::Servers(list) => match self.servers.heard(list) {
+                true => Ok(()),
+                false => Err(io::Error::other("another server has the cell now")),
+            },
             ToClient::Welcome { .. } => Err(io::Error::other("it answers nonsense")),
         }
     }

@@ -28,6 +28,7 @@ mod groups;
 mod locks;
 mod logins;
 mod read;
+mod servers;
 mod slots;
 mod told;
 mod workers;
@@ -74,7 +75,8 @@ const REFUSE_WRITES: InodeFlags = InodeFlags::IMMUTABLE.or(InodeFlags::APPEND_ON
 /// Whom to connect to, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Host and port of the server: a name may have several addresses.
+    /// Host and port of the server: a name may have several addresses. Of a cell that several servers share, any of them,
+    /// or several with commas between them.
     pub server: String,
     /// The server's key.
     pub key: PublicKey,
@@ -121,6 +123,7 @@ pub struct Client(Arc<Shared>);
 struct Shared {
     env: Env,
     server: String,
+    servers: servers::Servers,
     timeout: Option<Duration>,
     tls: Arc<rustls::ClientConfig>,
     state: Mutex<State>,
@@ -211,6 +214,7 @@ impl Client {
         let client = Client(Arc::new(Shared {
             env: env.clone(),
             server: options.server.clone(),
+            servers: servers::Servers::new(&options.server),
             timeout: options.timeout,
             tls,
             state: Mutex::new(state),
@@ -246,6 +250,11 @@ impl Client {
     /// says so.
     pub fn session(&self) -> Option<[u8; 32]> {
         self.0.state.lock().session.map(SessionId::to_bytes)
+    }
+
+    /// Host and port of all servers that may have the cell, as far as is known.
+    pub fn servers(&self) -> Vec<String> {
+        self.0.servers.all()
     }
 
     /// The name of this host at the server.

@@ -142,6 +142,8 @@ enum Then {
     GoOn,
     /// Not before the client has read what it was answered.
     HoldBack,
+    /// Not before this server may answer again.
+    AwaitTerm,
     End,
 }
 
@@ -154,6 +156,8 @@ pub(super) enum Next {
     Soon,
     /// In a moment: the client does not read its answers.
     Later,
+    /// When this server may answer again.
+    InTerm,
     /// It is over.
     End,
 }
@@ -181,10 +185,11 @@ impl Conversation {
             self.connection.line.pipe.cork();
             let then = self.run_frames();
             self.connection.line.pipe.uncork();
-            self.held_back = then == Then::HoldBack;
+            self.held_back = matches!(then, Then::HoldBack | Then::AwaitTerm);
             match then {
                 Then::GoOn => (),
                 Then::HoldBack => return Next::Later,
+                Then::AwaitTerm => return Next::InTerm,
                 Then::End => return Next::End,
             }
         }
@@ -193,6 +198,10 @@ impl Conversation {
 
     fn run_frames(&mut self) -> Then {
         loop {
+            // each time anew, after what is to be answered was received
+            if !self.shared.term.holds(self.shared.env.now()) {
+                return if self.shared.term.is_over() { Then::End } else { Then::AwaitTerm };
+            }
             let phase = self.connection.phase.lock().clone();
             let is_full =
                 matches!(&phase, Phase::In(session) if self.shared.recovery.is_full(session.id.number));

@@ -187,7 +187,9 @@ impl Connection {
             wants_groups: host.grant.is_restricted(),
             by_tokens: host.grant.by_tokens,
         };
-        let mut frames = frame(&welcome);
+        let servers = shared.servers.lock().clone();
+        let mut frames = servers.map_or_else(Vec::new, |list| frame(&ToClient::Servers(list)));
+        frames.extend(frame(&welcome));
         let is_ready = shared.recovery.is_over();
         if is_ready {
             frames.extend(frame(&ToClient::Ready));

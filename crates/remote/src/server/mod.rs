@@ -13,6 +13,7 @@ mod access;
 mod admit;
 mod commands;
 mod connection;
+mod elsewhere;
 mod figures;
 mod in_order;
 mod lasting;
@@ -26,14 +27,15 @@ mod session;
 
 pub use admit::Grant;
 pub use commands::Asker;
+pub use elsewhere::Elsewhere;
 pub use figures::HostFigures;
 pub use losses::Loss;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{LoginAnswer, NUMBERS_AT_ONCE, Refusal, SessionId, Standing, ToClient, frame};
+use crate::message::{LoginAnswer, NUMBERS_AT_ONCE, Refusal, ServerList, SessionId, Standing, ToClient, frame};
 use connection::{Connection, Conversation, Letting, Next};
-use leeward_env::{Env, Nanos, Wait};
+use leeward_env::{Env, Nanos, Term, Wait};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::Sessions;
@@ -74,6 +76,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const ENROLMENTS_MAX: usize = 4;
 /// How soon to look again at a client that does not read its answers.
 const CLOGGED_STEP: Duration = Duration::from_millis(2);
+/// How soon to look again whether this server may answer.
+const TERM_STEP: Duration = Duration::from_millis(10);
 /// How often to look whether clients have caught up.
 const RECOVERY_STEP: Duration = Duration::from_millis(2);
 /// Why a client lost what it was told by a process before.
@@ -104,6 +108,16 @@ pub trait Hosts: Send + Sync + 'static {
     /// be said now.
     fn login(&self, _host: &str, _token: &str, _wait: Wait) -> LoginAnswer {
         LoginAnswer::Refused("no tokens are known here".into())
+    }
+
+    /// Until when this process may answer, where several servers share the cell.
+    fn term(&self) -> Term {
+        Term::endless()
+    }
+
+    /// The servers that share the cell, this one's addresses first; `None`: there is this one only.
+    fn servers(&self) -> Option<ServerList> {
+        None
     }
 
     /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
@@ -141,6 +155,10 @@ struct Shared {
     logging_in: AtomicUsize,
     /// Tells clients whether this is still the same process.
     instance: u64,
+    /// Until when this process may answer.
+    term: Term,
+    /// Which servers clients were told of last.
+    servers: Mutex<Option<ServerList>>,
     stopping: AtomicBool,
     ended: Arc<AtomicBool>,
     wakers: Vec<Waker>,
@@ -178,6 +196,8 @@ impl Server {
             failed: AtomicBool::new(false),
             locks: gate.share_locks(|| hosts.are_any()),
             tls: keys.server().map_err(io::Error::other)?,
+            term: hosts.term(),
+            servers: Mutex::new(hosts.servers()),
             hosts,
             sessions: Mutex::default(),
             connections: Mutex::default(),
@@ -484,6 +504,7 @@ impl Shared {
                 let pause = match self.go_on(token, &mut talks) {
                     Next::Soon => Duration::ZERO,
                     Next::Later => CLOGGED_STEP,
+                    Next::InTerm => TERM_STEP,
                     Next::Event | Next::End => continue,
                 };
                 due.insert(token);
@@ -544,9 +565,26 @@ impl Shared {
                 self.store.keep_all_inodes(false);
             }
         }
+        self.tell_servers();
         self.leases.forget_ended();
         self.commands.drop_unheard(now);
         !self.has_ended()
+    }
+
+    /// Tells clients when other servers share the cell than they know.
+    fn tell_servers(&self) {
+        let now = self.hosts.servers();
+        let mut told = self.servers.lock();
+        if *told == now {
+            return;
+        }
+        told.clone_from(&now);
+        drop(told);
+        let Some(list) = now else { return };
+        let said = frame(&ToClient::Servers(list));
+        for connection in self.all_connections().iter().filter(|connection| !connection.is_stranger()) {
+            connection.line.pipe.send(&said);
+        }
     }
 
     /// Has clients of a process before do their changes again.

@@ -5,6 +5,10 @@
 //! process that takes the cell over. Then the process unmounts (no new operation arrives), stops
 //! listening, closes the cell (everything is durable) and frees the lock. When the unmount is
 //! refused, the process goes on serving.
+//!
+//! Of a cell in a bucket that several servers share one serves at a time, see `among`.
+
+mod among;
 
 use crate::background::Start;
 use crate::control::server::{Server, Service};
@@ -17,6 +21,7 @@ use crate::machines::{self, Machines};
 use crate::metrics::{self, http::Listeners};
 use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
+use crate::servers::{Member, Own};
 use crate::settings::{CellSettings, Jobs};
 use crate::{memory, mounts, notify, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
@@ -26,6 +31,7 @@ use leeward_env::disk::held::sync_names;
 use leeward_env::{Ctx, Env};
 use leeward_fs::NodeId;
 use leeward_fuse::{Mount, Options, Unmounted};
+use leeward_servers::Turn;
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::Cell;
 use leeward_volume::admin::{self, AnyReply, AnyRequest, Failure, Progress, Refresh};
@@ -52,6 +58,8 @@ const LOST_STEP: Duration = Duration::from_millis(250);
 const SETTINGS: &str = "leeward.toml";
 /// Parts of a cell, which [`Cell::check_place`] has checked.
 const MAKING: [&str; 3] = ["cell.new", "meta", "data"];
+/// The metrics of a process that serves nothing at the moment.
+const NO_METRICS: &str = "# no cell is served here at the moment\n";
 /// The page at `/` of the metrics port.
 const INDEX: &str =
     "<!DOCTYPE html>\n<title>Leeward</title>\n<p>Leeward: <a href=\"/metrics\">metrics</a></p>\n";
@@ -63,6 +71,9 @@ pub struct ServeOptions {
     pub dir: PathBuf,
     /// Whether to mount it here, or only to serve others.
     pub is_mounted: bool,
+    /// Where clients reach this server, where several share the cell, if that does not follow from where it listens.
+    /// `None`: it shares no cell.
+    pub advertise: Option<Vec<String>>,
     /// Where to listen for other machines, if neither the command line nor the settings say.
     pub listen_usually: Option<String>,
     /// Where to mount it; `None`: `DIR/mnt`.
@@ -124,6 +135,9 @@ pub struct Started {
     pub stale: Vec<PathBuf>,
     /// The process that served a cell in a bucket before and did not end in order.
     pub took_over: Option<Holder>,
+    /// The machine of another server that has the cell: this one stands by.
+    #[serde(default)]
+    pub served_by: Option<String>,
 }
 
 /// Hears how the start goes: a terminal, or the parent of a process in the background.
@@ -150,12 +164,93 @@ pub fn serve(env: &Env, options: &ServeOptions, startup: &mut dyn Startup) -> Re
     let hearing = AtomicUsize::new(0);
     let lifecycle = Arc::new(Lifecycle { env: env.clone(), stage, changed: Condvar::new(), hearing, events });
     listen_to_signals(env, &lifecycle)?;
-    let mut up = ServedCell::start(env, options, startup, &lifecycle)?;
+    let ground = Ground::take(env, options)?;
+    if options.advertise.is_some() && ground.dir.place().is_some() {
+        return among::serve(env, options, startup, (&ground, &lifecycle, &inbox));
+    }
+    let bound = ground.bind(options)?;
+    let created = ground.make(env, options)?;
+    startup.locked(&ground.dir)?;
+    place::refuse_if_shared(env, &ground.dir)?;
+    let mut up = ServedCell::start(env, options, (&ground, bound), None, &lifecycle)?;
+    up.started.created = created;
     if let Err(fail) = startup.started(&up.started) {
         up.end()?;
         return Err(fail);
     }
     up.run(&inbox)
+}
+
+/// What a process has before it serves a cell, and until it ends.
+struct Ground {
+    dir: CellDir,
+    lock: CellLock,
+    config: CellSettings,
+    /// What the page of metrics is made of; `None`: this process serves nothing at the moment.
+    source: Arc<Mutex<Option<Arc<metrics::Source>>>>,
+    /// URLs of the metrics.
+    metrics: Vec<String>,
+}
+
+/// Addresses that are bound.
+struct Bound {
+    doors: doors::Bound,
+    machines: machines::Bound,
+}
+
+impl Ground {
+    fn take(env: &Env, options: &ServeOptions) -> Result<Ground, Fail> {
+        system::make_private_files();
+        let dir = directory(options)?;
+        let lock = take_lock(env, &dir, options)?;
+        let config = with_cache(settings::load(&dir)?, options)?;
+        let listeners = Listeners::bind(&metrics_addresses(options, &config)?)?;
+        let (metrics, source) = (listeners.urls(), Arc::new(Mutex::new(None::<Arc<metrics::Source>>)));
+        let shown = source.clone();
+        listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || {
+            let source = shown.lock().clone();
+            source.map_or_else(|| NO_METRICS.to_owned(), |source| source.text())
+        });
+        Ok(Ground { dir, lock, config, source, metrics })
+    }
+
+    /// What is known of a start in any case.
+    fn started(&self) -> Started {
+        Started {
+            cell: self.dir.name(),
+            mount: None,
+            listen: Vec::new(),
+            metrics: self.metrics.clone(),
+            doors: Vec::new(),
+            pid: std::process::id(),
+            created: false,
+            stale: Vec::new(),
+            took_over: None,
+            served_by: None,
+        }
+    }
+
+    /// Binds the addresses of doors, and those for other machines.
+    fn bind(&self, options: &ServeOptions) -> Result<Bound, Fail> {
+        let wanted = self.wanted(options);
+        Ok(Bound { doors: doors::bind(&wanted)?, machines: machines::bind(&wanted.listen)? })
+    }
+
+    fn wanted(&self, options: &ServeOptions) -> Wanted {
+        let mut wanted = options.doors.or(&self.config);
+        if wanted.listen.is_empty() {
+            wanted.listen.extend(options.listen_usually.clone());
+        }
+        wanted
+    }
+
+    /// Makes the cell where it is missing; returns whether it did. A server that is started again makes none.
+    fn make(&self, env: &Env, options: &ServeOptions) -> Result<bool, Fail> {
+        match options.is_again() {
+            true => place::refuse_if_missing(&self.dir).map(|()| false),
+            false => place::create_if_missing(env, &self.dir, &self.config.engine()),
+        }
+    }
 }
 
 /// What the process is doing, for callers of `lee down`.
@@ -177,6 +272,12 @@ enum Event {
     Unmounted,
     /// Another process has taken the cell over.
     Lost(String),
+    /// Of several servers of the cell it is this one's turn.
+    Turn(Turn),
+    /// Another server is to have the cell.
+    Drain,
+    /// This server is dead for the others.
+    Over(String),
 }
 
 /// The queue of events, and the stage for those who wait.
@@ -207,6 +308,28 @@ impl Lifecycle {
         } else {
             let now = when::utc((self.env.wall() / 1_000_000_000) as i64);
             output::note(&format!("{now} lee: {what}"));
+        }
+    }
+
+    /// A caller of `lee down` begins to wait for the end, or has heard of it.
+    fn hears_of_end(&self, hears: bool) {
+        match hears {
+            true => self.hearing.fetch_add(1, Ordering::AcqRel),
+            false => self.hearing.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    /// Waits until the stage is another one than `last`; see [`Service::next_stage`].
+    fn next_stage(&self, last: &str) -> Result<Option<String>, Failure> {
+        let mut stage = self.stage.lock();
+        loop {
+            match &*stage {
+                Stage::Ended(Ok(())) => return Ok(None),
+                Stage::Ended(Err(why)) => return Err(Failure { message: why.clone(), errno: libc::EIO }),
+                Stage::Ending(what) if what != last => return Ok(Some(what.clone())),
+                Stage::Refused(why) => return Err(Failure { message: why.clone(), errno: libc::EBUSY }),
+                Stage::Ending(_) | Stage::Serving => self.changed.wait(&mut stage),
+            }
         }
     }
 
@@ -255,90 +378,75 @@ struct ServedCell {
     lifecycle: Arc<Lifecycle>,
     started: Started,
     dir: CellDir,
-    lock: CellLock,
+    holder: Holder,
+    source: Arc<Mutex<Option<Arc<metrics::Source>>>>,
+}
+
+/// What serves an open cell.
+struct Fronts {
+    server: Server,
+    mount: Option<Arc<Mount>>,
+    machines: Option<Arc<Machines>>,
+    doors: Doors,
+    stale: Vec<PathBuf>,
+}
+
+/// A cell that is open, and what it is opened for.
+struct Opened<'a> {
+    env: &'a Env,
+    options: &'a ServeOptions,
+    ground: &'a Ground,
+    own: Option<&'a Own>,
+    cell: Arc<Cell>,
+    gate: Gate,
+    lifecycle: &'a Arc<Lifecycle>,
 }
 
 impl ServedCell {
+    /// Opens the cell and serves it. `own`: this server's turn, where several share the cell.
     fn start(
         env: &Env,
         options: &ServeOptions,
-        startup: &mut dyn Startup,
+        (ground, bound): (&Ground, Bound),
+        own: Option<&Own>,
         lifecycle: &Arc<Lifecycle>,
     ) -> Result<ServedCell, Fail> {
-        system::make_private_files();
-        let dir = directory(options)?;
-        let lock = take_lock(env, &dir, options)?;
-        let config = with_cache(settings::load(&dir)?, options)?;
-        let listeners = Listeners::bind(&metrics_addresses(options, &config)?)?;
-        let urls = listeners.urls();
-        let mut wanted = options.doors.or(&config);
-        if wanted.listen.is_empty() {
-            wanted.listen.extend(options.listen_usually.clone());
-        }
-        let (bound, listening) = (doors::bind(&wanted)?, machines::bind(&wanted.listen)?);
-        let created = make_unless_kept(env, &dir, &config, options)?;
-        startup.locked(&dir)?;
-        let at = mount_point(&dir, options)?;
-        let took_over = place::noted(&dir)?;
-        refuse_if_taken_over(&dir, took_over.as_ref(), options)
-            .inspect_err(|_| drop(detach_stale(env, &dir, options, at.as_deref())))?;
-        let cell = place::open(env, &dir, &config.engine())?;
-        place::note(&dir, &lock.holder)?;
+        let (dir, config, holder) = (&ground.dir, &ground.config, &ground.lock.holder);
+        let at = mount_point(dir, options)?;
+        let took_over = if own.is_none() { place::noted(dir)? } else { None };
+        refuse_if_taken_over(dir, took_over.as_ref(), options)
+            .inspect_err(|_| drop(detach_stale(env, dir, options, at.as_deref())))?;
+        let cell = place::open(env, dir, &config.engine(), own.map(|own| own.turn.number))?;
         let jobs = config.jobs == Jobs::Cgroup;
         let gate_options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(Machine::default()));
         gate.set_flows(cell.flow_settings());
-        listening.share_locks(&cell, &gate);
-        let mut source = metrics::Source::new(&cell, &gate, env, lock.holder.since);
+        match own {
+            Some(own) => own.begin(env, &gate),
+            None => place::note(dir, holder)?,
+        }
+        bound.machines.share_locks(&cell, &gate);
+        let mut source = metrics::Source::new(&cell, &gate, env, holder.since);
+        let opened = Opened { env, options, ground, own, cell: cell.clone(), gate, lifecycle };
         // an error from here on closes the cell
-        let mounted = authority(env, &cell, &config).and_then(|authority| {
-            // before anything else runs: clients of a process before do their changes again
-            let machines = listening.serve(env, (&cell, &gate), &authority, &config)?;
-            // only now, so that programs do not write below the mount point meanwhile
-            let stale = detach_stale(env, &dir, options, at.as_deref());
-            let mount = at.map(|at| mount_again(env, &gate, (&dir, options), at, &stale)).transpose()?;
-            let doors = open_doors(env, bound, (&cell, &gate), &authority, (&config, &dir))?;
-            let service = CellService {
-                cell: cell.clone(),
-                gate,
-                authority,
-                doors: (doors.urls(), doors.figures()),
-                refreshing: Mutex::new(()),
-                mount: mount.as_ref().map(|mount| (mount.at().to_path_buf(), mount.channel())),
-                machines: machines.clone(),
-                name: dir.to_string(),
-                metrics: urls.clone(),
-                holder: lock.holder.clone(),
-                after_a_crash: AtomicBool::new(options.is_after_crash(&dir)),
-                lifecycle: lifecycle.clone(),
-            };
-            let service = Arc::new(service);
-            if let Some(machines) = &machines {
-                let service: Weak<CellService> = Arc::downgrade(&service);
-                machines.answer_by(service);
-            }
-            Ok((Server::start(env, &dir, service)?, mount, machines, doors, stale))
-        });
-        let (server, mount, machines, doors, stale) = match mounted {
-            Ok(mounted) => mounted,
+        let fronts = match opened.serve(bound, at) {
+            Ok(fronts) => fronts,
             Err(fail) => {
                 cell.close()?;
                 return Err(fail);
             }
         };
+        let Fronts { server, mount, machines, doors, stale } = fronts;
         source.set_doors(doors.figures());
         source.set_machines(machines.clone());
-        listeners.serve(env, metrics::CONTENT_TYPE, Some(INDEX), move || source.text());
+        *ground.source.lock() = Some(Arc::new(source));
         let started = Started {
-            cell: dir.name(),
             mount: mount.as_ref().map(|mount| mount.at().to_path_buf()),
             listen: machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),
-            metrics: urls,
             doors: doors.urls(),
-            pid: std::process::id(),
-            created,
             stale,
             took_over,
+            ..ground.started()
         };
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
@@ -353,8 +461,9 @@ impl ServedCell {
             cell,
             lifecycle: lifecycle.clone(),
             started,
-            dir,
-            lock,
+            dir: dir.clone(),
+            holder: holder.clone(),
+            source: ground.source.clone(),
         })
     }
 
@@ -365,6 +474,7 @@ impl ServedCell {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
                 Event::Lost(why) => self.lifecycle.say(&format!("{why}: this process ends")),
+                Event::Turn(_) | Event::Drain | Event::Over(_) => continue, // not of a server that is alone
                 Event::Unmounted => {
                     let at = self.started.mount.as_deref().unwrap_or(Path::new("")).display();
                     self.lifecycle.say(&format!("{at} was unmounted"))
@@ -408,6 +518,21 @@ impl ServedCell {
         notify::stopping();
         let dir = self.started.cell.display().to_string();
         self.lifecycle.ending(format!("writing to {dir} what is in memory"));
+        let closed = self.shut();
+        place::forget(&self.dir, &self.holder);
+        if closed.is_ok() {
+            self.lifecycle.say(&format!("{dir} is closed; everything is durable"));
+        }
+        self.lifecycle.ended(match &closed {
+            Ok(()) => Ok(()),
+            Err(e) => Err(format!("{dir}: {}", e.message)),
+        });
+        Ok(closed?)
+    }
+
+    /// Takes no more requests, and makes everything durable.
+    fn shut(&mut self) -> Result<(), Failure> {
+        *self.source.lock() = None;
         self.doors = None;
         self.server = None;
         if let Some(machines) = &self.machines {
@@ -417,15 +542,43 @@ impl ServedCell {
         if let Some(machines) = self.machines.take() {
             machines.hang_up(closed.is_ok());
         }
-        place::forget(&self.dir, &self.lock.holder);
-        if closed.is_ok() {
-            self.lifecycle.say(&format!("{dir} is closed; everything is durable"));
+        closed
+    }
+}
+
+impl Opened<'_> {
+    fn serve(&self, bound: Bound, at: Option<PathBuf>) -> Result<Fronts, Fail> {
+        let Opened { env, options, ground, cell, gate, .. } = self;
+        let (dir, config) = (&ground.dir, &ground.config);
+        let authority = authority(env, cell, config)?;
+        // before anything else runs: clients of a process before do their changes again
+        let member = self.own.map(|own| (own.member.clone(), own.turn.number));
+        let machines = bound.machines.serve(env, (cell, gate), &authority, (config, member))?;
+        // only now, so that programs do not write below the mount point meanwhile
+        let stale = detach_stale(env, dir, options, at.as_deref());
+        let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
+        let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir))?;
+        let service = CellService {
+            cell: cell.clone(),
+            gate: gate.clone(),
+            authority,
+            doors: (doors.urls(), doors.figures()),
+            refreshing: Mutex::new(()),
+            mount: mount.as_ref().map(|mount| (mount.at().to_path_buf(), mount.channel())),
+            machines: machines.clone(),
+            name: dir.to_string(),
+            metrics: ground.metrics.clone(),
+            holder: ground.lock.holder.clone(),
+            after_a_crash: AtomicBool::new(options.is_after_crash(dir)),
+            member: self.own.map(|own| own.member.clone()),
+            lifecycle: self.lifecycle.clone(),
+        };
+        let service = Arc::new(service);
+        if let Some(machines) = &machines {
+            let service: Weak<CellService> = Arc::downgrade(&service);
+            machines.answer_by(service);
         }
-        self.lifecycle.ended(match &closed {
-            Ok(()) => Ok(()),
-            Err(e) => Err(format!("{dir}: {}", e.message)),
-        });
-        Ok(closed?)
+        Ok(Fronts { server: Server::start(env, dir, service)?, mount, machines, doors, stale })
     }
 }
 
@@ -462,20 +615,6 @@ fn take_lock(env: &Env, dir: &CellDir, options: &ServeOptions) -> Result<CellLoc
         }
         NotTaken::Failed(fail) => fail,
     })
-}
-
-/// Makes the cell where it is missing; returns whether it did. A server that is started again makes
-/// none.
-fn make_unless_kept(
-    env: &Env,
-    dir: &CellDir,
-    config: &CellSettings,
-    options: &ServeOptions,
-) -> Result<bool, Fail> {
-    match options.is_again() {
-        true => place::refuse_if_missing(dir).map(|()| false),
-        false => place::create_if_missing(env, dir, &config.engine()),
-    }
 }
 
 /// Refuses when a server is started again and another machine has taken the cell in the bucket over
@@ -712,6 +851,8 @@ struct CellService {
     holder: Holder,
     /// The server before crashed, and nobody who asked for durability has heard of it.
     after_a_crash: AtomicBool,
+    /// Of several servers of the cell, this one.
+    member: Option<Arc<Member>>,
     lifecycle: Arc<Lifecycle>,
 }
 
@@ -742,6 +883,9 @@ impl Service for CellService {
         request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<AnyReply, Failure> {
+        if let Some(member) = &self.member {
+            member.refuse_out_of_term()?;
+        }
         let reply = self.cell.admin_any(caller, request, progress)?;
         if matches!(request, AnyRequest::SyncAll(_)) && self.after_a_crash.swap(false, Ordering::AcqRel) {
             return Err(crashed());
@@ -788,6 +932,7 @@ impl Service for CellService {
             clock_ahead_secs: stats.clock_ahead_secs,
             troubles: self.cell.troubles(),
             service: notify::is_wanted(),
+            server: self.member.as_ref().map(|member| member.shown()),
         })
     }
 
@@ -820,22 +965,10 @@ impl Service for CellService {
     }
 
     fn hears_of_end(&self, hears: bool) {
-        match hears {
-            true => self.lifecycle.hearing.fetch_add(1, Ordering::AcqRel),
-            false => self.lifecycle.hearing.fetch_sub(1, Ordering::AcqRel),
-        };
+        self.lifecycle.hears_of_end(hears);
     }
 
     fn next_stage(&self, last: &str) -> Result<Option<String>, Failure> {
-        let mut stage = self.lifecycle.stage.lock();
-        loop {
-            match &*stage {
-                Stage::Ended(Ok(())) => return Ok(None),
-                Stage::Ended(Err(why)) => return Err(Failure { message: why.clone(), errno: libc::EIO }),
-                Stage::Ending(what) if what != last => return Ok(Some(what.clone())),
-                Stage::Refused(why) => return Err(Failure { message: why.clone(), errno: libc::EBUSY }),
-                Stage::Ending(_) | Stage::Serving => self.lifecycle.changed.wait(&mut stage),
-            }
-        }
+        self.lifecycle.next_stage(last)
     }
 }

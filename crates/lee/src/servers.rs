@@ -1,0 +1,315 @@
+//! This process as one of several servers of a cell in a bucket (docs/decisions/0038): its record, its term, what it sees
+//! of the others, and its turns.
+//!
+//! Two threads work for it: `server-renew` renews the record, `server-look` looks at the map and the others. Neither
+//! waits for the cell. What they find is posted to the process as [`News`].
+//!
+//! Locks, in this order: `renewing`, `watching`, `seen`.
+
+use crate::control::ServerState;
+use crate::fail::Fail;
+use crate::locate::CellDir;
+use crate::place;
+use crate::system;
+use leeward_bucket::{Bucket, Location};
+use leeward_env::{Env, Term, hex};
+use leeward_remote::{Keys, ServerList};
+use leeward_servers::{Map, Record, Renewing, Standing, State, Turn, Watching, times};
+use leeward_vfs::Gate;
+use leeward_volume::Cell;
+use leeward_volume::admin::Failure;
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The object with the key of the cell, by which servers that stand by show who they are.
+const KEY: &str = "servers/key";
+/// Each so many renewals a server that is to be drained is told so again.
+const DRAIN_RENEWALS: u64 = 4;
+/// How often a server that waits for the end of another's term looks at the clock.
+const TERM_STEP: Duration = Duration::from_millis(10);
+
+/// What a server hears of the others.
+#[derive(Debug)]
+pub enum News {
+    /// It is this server's turn.
+    Turn(Turn),
+    /// An operator wants another server to have the cell.
+    Drain,
+    /// This server is dead for the others; why. It answers nothing any more.
+    Over(String),
+}
+
+/// This process among the servers of a cell.
+pub struct Member {
+    env: Env,
+    id: String,
+    term: Term,
+    place: Location,
+    renewing: Mutex<Renewing<Bucket>>,
+    watching: Mutex<Watching<Bucket>>,
+    seen: Mutex<Seen>,
+    ended: AtomicBool,
+}
+
+/// What was seen last.
+#[derive(Default)]
+struct Seen {
+    map: Map,
+    /// The records of servers that are alive and not silent.
+    alive: Vec<Record>,
+    draining: bool,
+    /// Why nothing new is seen.
+    trouble: Option<String>,
+}
+
+/// A turn of this process.
+pub struct Own {
+    pub member: Arc<Member>,
+    pub turn: Turn,
+}
+
+impl Own {
+    /// From now on answers are given within the term only, and the first one when the server before gives none any more.
+    pub fn begin(&self, env: &Env, gate: &Gate) {
+        gate.answer_within(self.member.term.clone());
+        while env.now() < self.turn.not_before && !self.member.term.is_over() {
+            env.sleep(TERM_STEP);
+        }
+    }
+}
+
+impl Member {
+    /// Joins the servers of a cell. `addresses`: where clients reach this one.
+    ///
+    /// # Errors
+    /// The store does not answer, or cannot be used by several servers.
+    pub fn join(
+        env: &Env,
+        cell: &CellDir,
+        addresses: Vec<String>,
+        post: impl Fn(News) + Clone + Send + Sync + 'static,
+    ) -> Result<Arc<Member>, Fail> {
+        let place = cell.place().ok_or_else(|| Fail::new("a cell in a directory has one server"))?.clone();
+        let bucket = Bucket::impatient(&place).map_err(|e| Fail::new(e.to_string()))?;
+        if bucket.look("servers/map").map_err(|e| Fail::new(e.to_string()))?.is_none() {
+            // once, before anything rests on it
+            Cell::check_for_servers(env, &place::bucket(&place)?)?;
+        }
+        let (store, id, term) = (Arc::new(bucket), hex::encode(&env.secret::<8>()), Term::not_begun());
+        let watching = Watching::new(env, &store, &id);
+        let failed = |why: String| Fail::new(format!("{cell}: this server cannot join the others: {why}"));
+        watching.prepare().map_err(failed)?;
+        let now = (env.wall() / 1_000_000_000) as i64;
+        let record = Record {
+            id: id.clone(),
+            host: system::host(),
+            pid: std::process::id(),
+            addresses,
+            version: env!("CARGO_PKG_VERSION").into(),
+            state: State::Alive,
+            draining: false,
+            renewals: 0,
+            orders: 0,
+            since_secs: now,
+            renewed_secs: now,
+        };
+        let renewing = Renewing::begin(env, &store, record, &term).map_err(failed)?;
+        env.count_within(&term);
+        let member = Arc::new(Member {
+            env: env.clone(),
+            id,
+            term,
+            place,
+            renewing: Mutex::new(renewing),
+            watching: Mutex::new(watching),
+            seen: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let (renews, looks, tell) = (member.clone(), member.clone(), post.clone());
+        env.spawn("server-renew", move || renews.renew(&tell));
+        env.spawn("server-look", move || looks.look(&post));
+        Ok(member)
+    }
+
+    /// Until when this process may answer.
+    pub fn term(&self) -> &Term {
+        &self.term
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn renew(&self, post: &impl Fn(News)) {
+        let mut renewals = 0;
+        while !self.has_ended() {
+            let mut renewing = self.renewing.lock();
+            if self.has_ended() {
+                return;
+            }
+            let standing = renewing.renew();
+            let draining = renewing.record().draining;
+            drop(renewing);
+            match standing {
+                Standing::Renewed => {
+                    let before = std::mem::replace(&mut self.seen.lock().draining, draining);
+                    if draining && (!before || renewals % DRAIN_RENEWALS == 0) {
+                        post(News::Drain);
+                    }
+                    renewals += 1;
+                }
+                Standing::Late(why) => tracing::warn!("this server's record is not renewed: {why}"),
+                Standing::Over(why) => return post(News::Over(why)),
+            }
+            self.env.sleep(times::RENEW);
+        }
+    }
+
+    fn look(&self, post: &impl Fn(News)) {
+        while !self.has_ended() {
+            let mut watching = self.watching.lock();
+            let draining = self.seen.lock().draining;
+            let turn = watching.step(&self.term, draining);
+            let trouble = turn.as_ref().err().cloned();
+            let mut seen = self.seen.lock();
+            if seen.trouble != trouble
+                && let Some(why) = &trouble
+            {
+                tracing::warn!("the other servers are not seen: {why}");
+            }
+            seen.trouble = trouble;
+            seen.map = watching.map().cloned().unwrap_or_default();
+            let is_alive = |(record, silent): &(&Record, u64)| record.state == State::Alive && *silent < times::SILENT;
+            seen.alive = watching.servers().filter(is_alive).map(|(record, _)| record.clone()).collect();
+            let owns = seen.map.owner.as_ref() == Some(&self.id);
+            drop(seen);
+            if owns {
+                watching.tidy();
+            }
+            drop(watching);
+            if let Ok(Some(turn)) = turn {
+                post(News::Turn(turn));
+            }
+            self.env.sleep(times::LOOK);
+        }
+    }
+
+    /// Whether another server would take the cell at once.
+    pub fn has_successor(&self) -> bool {
+        self.watching.lock().successor().is_some()
+    }
+
+    /// Another server that has the cell, as far as is seen.
+    pub fn other_owner(&self) -> Option<Record> {
+        let seen = self.seen.lock();
+        let owner = seen.map.owner.as_ref().filter(|owner| **owner != self.id)?;
+        seen.alive.iter().find(|record| record.id == *owner).cloned()
+    }
+
+    /// Leaves the cell, which is closed, to the others. False: whose it is is not known, so this process has to end.
+    pub fn leave(&self) -> bool {
+        self.watching.lock().leave()
+    }
+
+    /// Says that this process serves nothing any more. Idempotent.
+    pub fn end(&self) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Err(why) = self.renewing.lock().end() {
+            tracing::warn!("the other servers do not know that this one ends: {why}");
+        }
+    }
+
+    /// The servers that clients are told of by this one, which has the cell with this turn; `None`: which stands by.
+    pub fn list(&self, turn: Option<u64>) -> ServerList {
+        let seen = self.seen.lock();
+        let first = match turn {
+            Some(_) => Some(&self.id),
+            None => seen.map.owner.as_ref(),
+        };
+        let mut alive: Vec<&Record> = seen.alive.iter().collect();
+        alive.sort_by_key(|record| (first != Some(&record.id), record.draining, record.id.clone()));
+        let addresses = alive.iter().flat_map(|record| record.addresses.iter().cloned()).collect();
+        ServerList { turn: turn.unwrap_or(seen.map.epoch), addresses }
+    }
+
+    /// Refuses what would be answered from memory while another server may have the cell.
+    ///
+    /// # Errors
+    /// `EAGAIN`.
+    pub fn refuse_out_of_term(&self) -> Result<(), Failure> {
+        if self.term.holds(self.env.now()) {
+            return Ok(());
+        }
+        let trouble = self.seen.lock().trouble.clone().map_or_else(String::new, |why| format!(" ({why})"));
+        let message = format!("this server is not in touch with the store{trouble}, and may have lost the cell: try again");
+        Err(Failure { message, errno: libc::EAGAIN })
+    }
+
+    /// For `lee status`.
+    pub fn shown(&self) -> ServerState {
+        let seen = self.seen.lock();
+        let owner = seen.map.owner.as_ref();
+        let host = |id: &String| seen.alive.iter().find(|record| record.id == *id).map(|record| record.host.clone());
+        ServerState {
+            id: self.id.clone(),
+            has_cell: owner == Some(&self.id),
+            owner: owner.cloned(),
+            owner_host: owner.and_then(host),
+            turn: seen.map.epoch,
+            servers: seen.alive.len() as u64,
+            draining: seen.draining,
+            in_time: self.term.holds(self.env.now()),
+            trouble: seen.trouble.clone(),
+        }
+    }
+
+    /// The keys of the cell, if a server has left them for those that stand by.
+    ///
+    /// # Errors
+    /// The store's, or that they are damaged.
+    pub fn keys(&self) -> Result<Option<Keys>, Fail> {
+        let Some(text) = place::bucket(&self.place)?.look(KEY).map_err(|e| Fail::new(e.to_string()))? else {
+            return Ok(None);
+        };
+        let damaged = || Fail::new(format!("{}/{KEY} is damaged: remove it, and the next server makes it anew", self.place));
+        let seed = std::str::from_utf8(&text).ok().and_then(|text| hex::decode(text.trim()));
+        let seed: [u8; 32] = seed.and_then(|seed| seed.try_into().ok()).ok_or_else(damaged)?;
+        Keys::from_seed(&seed).map(Some).map_err(|_| damaged())
+    }
+
+    /// Leaves the key of the cell for servers that stand by. It is in the bucket already, among the cell's records.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn leave_key(&self, seed: &[u8; 32]) -> Result<(), Fail> {
+        let (bucket, text) = (place::bucket(&self.place)?, hex::encode(seed));
+        let failed = |e: leeward_bucket::Error| Fail::new(e.to_string());
+        if bucket.get(KEY).map_err(failed)?.is_some_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
+        bucket.replace(KEY, text.into()).map_err(failed)
+    }
+}
+
+/// Where clients reach a server that listens at these addresses: on all addresses of a machine, by its name.
+pub fn reached_at(addresses: &[SocketAddr], advertised: &[String]) -> Vec<String> {
+    if !advertised.is_empty() {
+        return advertised.to_vec();
+    }
+    let mut all = Vec::new();
+    for address in addresses {
+        let text = match address.ip().is_unspecified() {
+            true => format!("{}:{}", system::host(), address.port()),
+            false => address.to_string(),
+        };
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}

@@ -1,0 +1,375 @@
+//! Several servers of one cell in a bucket: one has it, the others take it over, clients follow, and nothing is lost.
+#![allow(clippy::disallowed_methods)]
+
+mod common;
+
+use common::machines::free_port;
+use common::{Place, Said, can_mount, lee, run, until};
+use leeward_bucket::server::{KEY, Server as Store};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const CELL: &str = "s3://b/cell";
+/// Longer than the longest wait after a server has died: to see that it is dead, the rest of its term, clients that do not
+/// come; and a busy machine.
+const TAKE_OVER: Duration = Duration::from_secs(25);
+
+struct Site {
+    /// Cleans up.
+    place: Place,
+    store: Store,
+    nodes: Mutex<Vec<Arc<Node>>>,
+}
+
+/// A server.
+struct Node {
+    child: Mutex<Child>,
+    state: PathBuf,
+    log: PathBuf,
+    port: u16,
+}
+
+impl Site {
+    fn new() -> Site {
+        Site { place: Place::new(), store: Store::start("b"), nodes: Mutex::default() }
+    }
+
+    fn at_store<'a>(&self, command: &'a mut Command, state: &Path) -> &'a mut Command {
+        command
+            .env("AWS_ENDPOINT_URL", self.store.endpoint())
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", "secret")
+            .env("AWS_REGION", "us-east-1")
+            .env("LEE_STATE_DIR", state)
+    }
+
+    /// A server in the foreground, which says that it serves or stands by.
+    fn serve(&self, name: &str) -> Arc<Node> {
+        self.serve_at(name, free_port())
+    }
+
+    fn serve_at(&self, name: &str, port: u16) -> Arc<Node> {
+        let (state, log) = (self.place.beside(name), self.place.beside(&format!("{name}.log")));
+        let at = format!("127.0.0.1:{port}");
+        let out = File::options().create(true).append(true).open(&log).expect("a log");
+        let mut command = lee(&["serve", CELL, "--listen", &at]);
+        self.at_store(&mut command, &state).env("LEE_LOG", "info");
+        let child = command.stdout(out.try_clone().expect("a file")).stderr(out).spawn().expect("lee starts");
+        let node = Arc::new(Node { child: Mutex::new(child), state, log, port });
+        self.nodes.lock().expect("no panic").push(node.clone());
+        let before = node.said().matches("Ctrl-C ends it").count();
+        until(&format!("{name} to serve or to stand by"), || {
+            assert!(node.is_alive(), "{name} ended: {}", node.said());
+            node.said().matches("Ctrl-C ends it").count() > before || before > 0 && node.ask(self, &["status"]).code == 0
+        });
+        node
+    }
+
+    fn list(&self) -> Value {
+        run(self.at_store(&mut lee(&["server", "list", "--json", "--cell", CELL]), &self.place.beside("operator"))).json()
+    }
+
+    /// Whose the cell is, by the process.
+    fn owner(&self) -> Option<u32> {
+        let list = self.list();
+        let owner = list["servers"].as_array()?.iter().find(|server| server["has_cell"] == true)?;
+        u32::try_from(owner["pid"].as_u64()?).ok()
+    }
+
+    fn state_of(&self, node: &Node) -> String {
+        let list = self.list();
+        let servers = list["servers"].as_array().cloned().unwrap_or_default();
+        let of = |server: &&Value| server["pid"] == node.pid();
+        servers.iter().find(of).and_then(|server| server["state"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// Mounts it as another machine, by these servers.
+    fn mount(&self, name: &str, owner: &Node, servers: &[&Node]) -> Mount<'_> {
+        let token = owner.ask(self, &["host", "add", name, "--json", "--cell", CELL]).json()["token"].as_str().expect("a token").to_owned();
+        let mount = Mount { site: self, at: self.place.beside(&format!("m-{name}")), keys: self.place.beside(&format!("k-{name}")) };
+        fs::create_dir(&mount.at).expect("a mount point");
+        let servers: Vec<String> = servers.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        let at = mount.at.to_str().expect("UTF-8");
+        mount.lee(&["mount", &servers.join(","), at, "--background", "--token", &token]).good();
+        mount
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for node in self.nodes.lock().expect("no panic").iter() {
+            node.signal(libc::SIGKILL);
+            let _ = node.child.lock().expect("no panic").wait();
+            if std::thread::panicking() {
+                eprintln!("{}:\n{}", node.log.display(), node.said());
+            }
+        }
+    }
+}
+
+impl Node {
+    fn pid(&self) -> u32 {
+        self.child.lock().expect("no panic").id()
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call on our own child, which is not waited for before.
+        unsafe { libc::kill(self.pid() as i32, signal) };
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.child.lock().expect("no panic").try_wait(), Ok(None))
+    }
+
+    fn ended(&self) -> i32 {
+        until("a server to end", || !self.is_alive());
+        let status = self.child.lock().expect("no panic").wait().expect("our child");
+        status.code().unwrap_or(-1)
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// A command on its machine.
+    fn ask(&self, site: &Site, line: &[&str]) -> Said {
+        run(site.at_store(&mut lee(line), &self.state).env("LEE_CELL", CELL))
+    }
+}
+
+struct Mount<'a> {
+    site: &'a Site,
+    at: PathBuf,
+    keys: PathBuf,
+}
+
+impl Mount<'_> {
+    fn lee(&self, line: &[&str]) -> Said {
+        let state = self.keys.with_extension("state");
+        run(lee(line).env("LEE_HOST_DIR", &self.keys).env("LEE_STATE_DIR", state).current_dir(self.site.place.beside("")))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = self.lee(&["down", self.at.to_str().unwrap_or_default()]);
+        let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+    }
+}
+
+/// Programs that make files one after the other, some of them durable, and never hear of an error.
+struct Writers {
+    dir: PathBuf,
+    ended: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Duration>>,
+}
+
+impl Writers {
+    fn start(mount: &Mount<'_>, name: &str) -> Writers {
+        let dir = mount.path(name);
+        fs::create_dir(&dir).expect("a directory");
+        let (ended, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (at, until, count) = (dir.clone(), ended.clone(), done.clone());
+        let thread = std::thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !until.load(Ordering::Acquire) {
+                let (n, begun) = (count.load(Ordering::Acquire), Instant::now());
+                let mut file = File::create_new(at.join(n.to_string())).expect("a file is made");
+                file.write_all(n.to_string().repeat(100).as_bytes()).expect("it is written");
+                if n % 3 == 0 {
+                    file.sync_all().expect("it is durable");
+                }
+                drop(file);
+                if n % 5 == 4 {
+                    fs::rename(at.join((n - 1).to_string()), at.join(format!("{}.moved", n - 1))).expect("a rename");
+                }
+                longest = longest.max(begun.elapsed());
+                count.store(n + 1, Ordering::Release);
+            }
+            longest
+        });
+        Writers { dir, ended, done, thread: Some(thread) }
+    }
+
+    fn count(&self) -> u64 {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// Waits until more is done.
+    #[track_caller]
+    fn go_on(&self, more: u64) {
+        let (wanted, end) = (self.count() + more, Instant::now() + TAKE_OVER);
+        while self.count() < wanted {
+            assert!(self.thread.as_ref().is_some_and(|thread| !thread.is_finished()), "a program had an error");
+            assert!(Instant::now() < end, "programs do not go on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends them; all that they were told is there. The longest time for one file.
+    fn verify(mut self) -> Duration {
+        self.ended.store(true, Ordering::Release);
+        let longest = self.thread.take().expect("started").join().expect("no error");
+        let count = self.count();
+        for n in 0..count {
+            let was_moved = n % 5 == 3 && n + 1 < count;
+            let name = if was_moved { format!("{n}.moved") } else { n.to_string() };
+            let text = fs::read_to_string(self.dir.join(&name)).unwrap_or_else(|e| panic!("{name} of {count}: {e}"));
+            assert_eq!(text, n.to_string().repeat(100), "{name}");
+        }
+        assert_eq!(fs::read_dir(&self.dir).expect("a list").count() as u64, count);
+        longest
+    }
+}
+
+#[test]
+fn another_server_takes_over_from_one_that_is_killed() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let (a, b) = (site.serve("a"), site.serve("b"));
+    assert_eq!((site.owner(), site.state_of(&b).as_str()), (Some(a.pid()), "stands by"));
+    // by the server that stands by: it says who has the cell
+    let mount = site.mount("m", &a, &[&b]);
+    let writers = Writers::start(&mount, "w");
+    writers.go_on(50);
+    a.signal(libc::SIGKILL);
+    writers.go_on(50);
+    assert_eq!((site.owner(), site.state_of(&a).as_str()), (Some(b.pid()), "dead"));
+    // one that comes new stands by, and takes over in its turn
+    let c = site.serve("c");
+    assert_eq!(site.state_of(&c), "stands by");
+    writers.go_on(20);
+    b.signal(libc::SIGKILL);
+    writers.go_on(20);
+    assert_eq!(site.owner(), Some(c.pid()));
+    println!("longest wait {:?}", writers.verify());
+    let killed = run(site.at_store(&mut lee(&["server", "remove", &id_of(&site, &a), "--cell", CELL]), &site.place.beside("operator")));
+    killed.good();
+    assert_eq!(site.state_of(&a), "");
+}
+
+fn id_of(site: &Site, node: &Node) -> String {
+    let list = site.list();
+    let servers = list["servers"].as_array().expect("a list");
+    let server = servers.iter().find(|server| server["pid"] == node.pid()).expect("it is there");
+    server["id"].as_str().expect("an id").to_owned()
+}
+
+#[test]
+fn a_server_that_was_stopped_answers_nothing_when_it_wakes_up() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let (a, b) = (site.serve("a"), site.serve("b"));
+    let (mount, old) = (site.mount("m", &a, &[&a, &b]), site.mount("old", &a, &[&a]));
+    fs::write(old.path("f"), "before").expect("written");
+    let writers = Writers::start(&mount, "w");
+    writers.go_on(20);
+    a.signal(libc::SIGSTOP);
+    writers.go_on(20);
+    fs::write(mount.path("f"), "after").expect("written");
+    a.signal(libc::SIGCONT);
+    assert_eq!(fs::read_to_string(old.path("f")).expect("read"), "after");
+    assert_eq!(a.ended(), 1, "{}", a.said());
+    assert!(a.said().contains("marked this one as dead") || a.said().contains("taken over"), "{}", a.said());
+    assert_eq!(site.owner(), Some(b.pid()));
+    println!("longest wait {:?}", writers.verify());
+}
+
+#[test]
+fn a_server_is_drained_and_ended_and_programs_notice_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let a = site.serve("a");
+    let alone = a.ask(&site, &["server", "drain", &id_of(&site, &a)]);
+    alone.bad(1, &["no other server stands by"]);
+    let b = site.serve("b");
+    let mount = site.mount("m", &a, &[&a]);
+    let writers = Writers::start(&mount, "w");
+    writers.go_on(20);
+    let begun = Instant::now();
+    let drained = b.ask(&site, &["server", "drain", &id_of(&site, &a), "--json"]).json();
+    assert_eq!(drained["drained"], true, "{drained}");
+    println!("drained in {:?}: {drained}", begun.elapsed());
+    writers.go_on(20);
+    assert_eq!((site.owner(), site.state_of(&a).as_str()), (Some(b.pid()), "drained"));
+    // what stands by says who has the cell
+    let status = a.ask(&site, &["status", "--json"]).json();
+    assert_eq!((&status["state"], &status["server"]["draining"]), (&"standing-by".into(), &true.into()), "{status}");
+    assert!(a.ask(&site, &["status"]).good().contains("stands by; the cell is served on"));
+    a.ask(&site, &["volume", "list"]).bad(1, &["stands by", "run this there"]);
+    b.ask(&site, &["volume", "list"]).good();
+    // nobody opens it beside them
+    let up = run(site.at_store(&mut lee(&["up", CELL, "--mount", mount.at.to_str().expect("UTF-8")]), &site.place.beside("up")));
+    up.bad(1, &["is shared by servers", "lee server list"]);
+    // b ends in order: a is not to have it, until nobody else is there; then it has
+    b.signal(libc::SIGTERM);
+    assert_eq!(b.ended(), 0, "{}", b.said());
+    writers.go_on(20);
+    assert_eq!(site.owner(), Some(a.pid()));
+    a.ask(&site, &["server", "undrain", &id_of(&site, &a)]).good();
+    until("a to be as before", || site.state_of(&a) == "has the cell");
+    println!("longest wait {:?}", writers.verify());
+    assert_eq!(a.ask(&site, &["down", CELL]).code, 0);
+    assert_eq!(a.ended(), 0);
+}
+
+#[test]
+fn when_the_store_is_away_for_a_while_requests_wait_and_the_server_stays() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let (a, b) = (site.serve("a"), site.serve("b"));
+    let mount = site.mount("m", &a, &[&a]);
+    let writers = Writers::start(&mount, "w");
+    writers.go_on(20);
+    for away in [1, 6] {
+        site.store.set_down(true);
+        std::thread::sleep(Duration::from_secs(away));
+        site.store.set_down(false);
+        writers.go_on(20);
+        assert_eq!(site.owner(), Some(a.pid()), "after {away} s");
+    }
+    assert!(a.is_alive() && b.is_alive());
+    println!("longest wait {:?}", writers.verify());
+}
+
+#[test]
+fn a_keeper_brings_a_killed_server_back_as_another_one() {
+    if !can_mount() {
+        return;
+    }
+    let site = Site::new();
+    let (state, at) = (site.place.beside("a"), format!("127.0.0.1:{}", free_port()));
+    let line = ["serve", CELL, "--listen", &at, "--background", "--json"];
+    let started = run(site.at_store(&mut lee(&line), &state)).json();
+    let pid = started["pid"].as_i64().expect("a pid") as i32;
+    let end = || run(site.at_store(&mut lee(&["down", CELL]), &state));
+    let before = site.owner();
+    assert_eq!(before, u32::try_from(pid).ok());
+    // SAFETY: a plain system call on a process that this test has started.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    until("another server to have the cell", || site.owner().is_some_and(|owner| Some(owner) != before));
+    let status = run(site.at_store(&mut lee(&["status", CELL, "--json"]), &state));
+    until("it to be served", || run(site.at_store(&mut lee(&["status", CELL, "--json"]), &state)).code == 0);
+    drop(status);
+    assert_eq!(end().code, 0);
+}
