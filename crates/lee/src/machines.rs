@@ -15,7 +15,8 @@ use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
-    Asker, CellUser, Elsewhere, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList, SessionInfo,
+    Asker, CellUser, Elsewhere, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList,
+    SessionInfo,
 };
 use leeward_vfs::Gate;
 use leeward_volume::Cell;

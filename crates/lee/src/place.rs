@@ -124,7 +124,8 @@ pub fn refuse_if_shared(env: &Env, cell: &CellDir) -> Result<(), Fail> {
     }
     // whoever is alive renews its record meanwhile; who is not answers nothing after that
     env.sleep(Duration::from_nanos(times::OVER));
-    let is_alive = |now: &Record| before.iter().any(|record| record.id == now.id && record.renewals < now.renewals);
+    let is_alive =
+        |now: &Record| before.iter().any(|record| record.id == now.id && record.renewals < now.renewals);
     match alive()?.into_iter().find(is_alive) {
         None => Ok(()),
         Some(server) => Err(Fail::new(format!(

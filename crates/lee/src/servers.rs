@@ -182,7 +182,8 @@ impl Member {
             }
             seen.trouble = trouble;
             seen.map = watching.map().cloned().unwrap_or_default();
-            let is_alive = |(record, silent): &(&Record, u64)| record.state == State::Alive && *silent < times::SILENT;
+            let is_alive =
+                |(record, silent): &(&Record, u64)| record.state == State::Alive && *silent < times::SILENT;
             seen.alive = watching.servers().filter(is_alive).map(|(record, _)| record.clone()).collect();
             let owns = seen.map.owner.as_ref() == Some(&self.id);
             drop(seen);
@@ -246,7 +247,9 @@ impl Member {
             return Ok(());
         }
         let trouble = self.seen.lock().trouble.clone().map_or_else(String::new, |why| format!(" ({why})"));
-        let message = format!("this server is not in touch with the store{trouble}, and may have lost the cell: try again");
+        let message = format!(
+            "this server is not in touch with the store{trouble}, and may have lost the cell: try again"
+        );
         Err(Failure { message, errno: libc::EAGAIN })
     }
 
@@ -254,7 +257,8 @@ impl Member {
     pub fn shown(&self) -> ServerState {
         let seen = self.seen.lock();
         let owner = seen.map.owner.as_ref();
-        let host = |id: &String| seen.alive.iter().find(|record| record.id == *id).map(|record| record.host.clone());
+        let host =
+            |id: &String| seen.alive.iter().find(|record| record.id == *id).map(|record| record.host.clone());
         ServerState {
             id: self.id.clone(),
             has_cell: owner == Some(&self.id),
@@ -276,7 +280,12 @@ impl Member {
         let Some(text) = place::bucket(&self.place)?.look(KEY).map_err(|e| Fail::new(e.to_string()))? else {
             return Ok(None);
         };
-        let damaged = || Fail::new(format!("{}/{KEY} is damaged: remove it, and the next server makes it anew", self.place));
+        let damaged = || {
+            Fail::new(format!(
+                "{}/{KEY} is damaged: remove it, and the next server makes it anew",
+                self.place
+            ))
+        };
         let seed = std::str::from_utf8(&text).ok().and_then(|text| hex::decode(text.trim()));
         let seed: [u8; 32] = seed.and_then(|seed| seed.try_into().ok()).ok_or_else(damaged)?;
         Keys::from_seed(&seed).map(Some).map_err(|_| damaged())

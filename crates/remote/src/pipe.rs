@@ -72,9 +72,9 @@ impl Pipe {
         }
     }
 
-    /// Whether the other machine has taken the connection.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.socket.peer_addr().is_ok()
+    /// Whether the other end has not yet shown who it is.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.state.lock().tls.is_handshaking()
     }
 
     /// The address of the other end.

@@ -13,8 +13,8 @@ use leeward_fs::{
     SetAttr, SetTime, StatFs, Time, XattrMode,
 };
 use leeward_remote::message::{
-    AccessCall, Behind, Call, Caller, CellUser, Command, Hello, Leased, LoginAnswer, Refusal, SessionId,
-    ServerList, Slot, Standing, ToClient, ToServer, Token, frame, message,
+    AccessCall, Behind, Call, Caller, CellUser, Command, Hello, Leased, LoginAnswer, Refusal, ServerList,
+    SessionId, Slot, Standing, ToClient, ToServer, Token, frame, message,
 };
 use std::fmt::Debug;
 

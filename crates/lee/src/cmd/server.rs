@@ -100,7 +100,8 @@ impl Servers<'_> {
                 })
             })
             .collect();
-        let value = json!({"servers": shown, "owner": all.map.owner, "turn": all.map.epoch, "damaged": all.damaged});
+        let value =
+            json!({"servers": shown, "owner": all.map.owner, "turn": all.map.epoch, "damaged": all.damaged});
         output::show(self.invocation.format, &value, || {
             let mut text = if all.servers.is_empty() {
                 format!("no server of {} has joined: start one with `lee serve {}`\n", self.place, self.place)
@@ -134,7 +135,10 @@ impl Servers<'_> {
         match found[..] {
             [one] => Ok(one.clone()),
             [] => Err(Fail::new(format!("there is no server {server}: see lee server list"))),
-            _ => Err(Fail::new(format!("{server} has {} servers: name one by its id, see lee server list", found.len()))),
+            _ => Err(Fail::new(format!(
+                "{server} has {} servers: name one by its id, see lee server list",
+                found.len()
+            ))),
         }
     }
 
@@ -152,7 +156,9 @@ impl Servers<'_> {
         let begun = env.now();
         let has_cell = |all: &Overview| all.map.owner.as_ref() == Some(&record.id);
         let now = self.now();
-        let may_take = |other: &&Record| other.id != record.id && !other.draining && state(other, &before, now) == "stands by";
+        let may_take = |other: &&Record| {
+            other.id != record.id && !other.draining && state(other, &before, now) == "stands by"
+        };
         if has_cell(&before) && !before.servers.iter().any(|other| may_take(&other)) {
             return Err(Fail::new(format!(
                 "no other server stands by to take the cell from {}: start one with `lee serve {}`",
@@ -165,9 +171,13 @@ impl Servers<'_> {
             let owner = all.servers.iter().find(|other| all.map.owner.as_ref() == Some(&other.id));
             if let Some(owner) = owner.filter(|_| !has_cell(&all)) {
                 let millis = (env.now() - begun) / 1_000_000;
-                let value = json!({"server": record.id, "drained": true, "owner": owner.id, "milliseconds": millis});
+                let value =
+                    json!({"server": record.id, "drained": true, "owner": owner.id, "milliseconds": millis});
                 return output::show(self.invocation.format, &value, || {
-                    format!("drained {} on {} in {millis} ms; {} has the cell", record.id, record.host, owner.host)
+                    format!(
+                        "drained {} on {} in {millis} ms; {} has the cell",
+                        record.id, record.host, owner.host
+                    )
                 });
             }
             env.sleep(DRAIN_STEP);

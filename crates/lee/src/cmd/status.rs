@@ -1,8 +1,8 @@
 //! `lee status`: what serves a cell. Exit code 0 when something does, 3 when not.
 
 use super::Invocation;
-use crate::control::{Running, ServerState};
 use crate::control::client::{Client, Unreached};
+use crate::control::{Running, ServerState};
 use crate::fail::Fail;
 use crate::keeper::{Kept, Record};
 use crate::locate::{CellDir, RemoteMount};

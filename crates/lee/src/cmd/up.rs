@@ -152,8 +152,18 @@ fn announce_again(format: Format, dir: &Path, running: Running, restart: &Restar
     let cell = locate::called(dir.as_os_str(), "")?;
     let Running { mount, listen, metrics, doors, pid, .. } = running;
     let (cell, stale) = (cell.name(), Vec::new());
-    let started =
-        Started { cell, mount, listen, metrics, doors, pid, created: false, stale, took_over: None, served_by: None };
+    let started = Started {
+        cell,
+        mount,
+        listen,
+        metrics,
+        doors,
+        pid,
+        created: false,
+        stale,
+        took_over: None,
+        served_by: None,
+    };
     output::show(format, &started, || {
         let (when, cause) = (when::utc(restart.at), &restart.cause);
         let cell = started.cell.display();
@@ -179,7 +189,10 @@ pub(super) fn announce(format: Format, started: &Started, end: &str) -> Result<(
         let cell = started.cell.display();
         if let Some(host) = &started.served_by {
             text.push_str(&format!("stands by for {cell}, which {host} serves\n"));
-            started.listen.iter().for_each(|address| text.push_str(&format!("clients are told so at {address}\n")));
+            started
+                .listen
+                .iter()
+                .for_each(|address| text.push_str(&format!("clients are told so at {address}\n")));
             text.push_str(&format!("what to try next:\n  lee server list --cell {cell}\n{end}\n"));
             return text;
         }

@@ -9,8 +9,8 @@ use crate::control::server::{Server, Service};
 use crate::control::{Flows, MachineSession, Running};
 use crate::fail::Fail;
 use crate::lock::Holder;
-use crate::servers::{self, Member, News, Own};
 use crate::notify;
+use crate::servers::{self, Member, News, Own};
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_remote::Elsewhere;
 use leeward_servers::Turn;
@@ -85,8 +85,13 @@ impl Among<'_> {
     }
 
     /// Waits for a turn. Tells clients meanwhile who has the cell, as soon as the key is there by which they know servers.
-    fn stand_by(&self, startup: &mut Option<&mut dyn Startup>, mut bound: Option<Bound>) -> Result<Next, Fail> {
-        let mut fronts: Option<(Elsewhere, Server)> = None;
+    fn stand_by(
+        &self,
+        startup: &mut Option<&mut dyn Startup>,
+        mut bound: Option<Bound>,
+    ) -> Result<Next, Fail> {
+        let _control = Server::start(self.env, &self.ground.dir, self.service())?;
+        let mut elsewhere: Option<Elsewhere> = None;
         let begun = self.env.now();
         loop {
             match self.inbox.recv_timeout(STEP) {
@@ -96,40 +101,51 @@ impl Among<'_> {
                 Ok(Event::Drain | Event::Unmounted) | Err(RecvTimeoutError::Timeout) => (),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
             }
-            if fronts.is_none()
-                && let Some(owner) = self.member.other_owner()
-                && let Some(keys) = self.member.keys().unwrap_or_else(|fail| {
-                    tracing::warn!("{fail}");
-                    None
-                })
-            {
-                let bound = bound.take().map_or_else(|| self.ground.bind(self.options), Ok)?;
-                let member = self.member.clone();
-                let elsewhere = bound.machines.stand_by(self.env, &keys, move || member.list(None))?;
-                let listen = elsewhere.addresses().iter().map(ToString::to_string).collect::<Vec<_>>();
-                let control = Server::start(self.env, &self.ground.dir, self.service(listen.clone()))?;
-                fronts = Some((elsewhere, control));
-                if let Some(startup) = startup.take() {
-                    let started = super::Started { listen, served_by: Some(owner.host), ..self.ground.started() };
-                    startup.started(&started)?;
+            let Some(owner) = self.member.other_owner().filter(|_| elsewhere.is_none()) else {
+                if startup.is_some() && self.env.now().saturating_sub(begun) > START_TIME {
+                    return Err(self.nobody_has_it());
                 }
-                notify::ready();
-            }
-            if startup.is_some() && self.env.now().saturating_sub(begun) > START_TIME {
-                return Err(Fail::new(format!(
-                    "{}: neither this server nor another one has the cell: see `lee server list`, and the log",
-                    self.ground.dir
-                )));
+                continue;
+            };
+            elsewhere = self.tell_clients(&mut bound)?;
+            if let Some(startup) = startup.take() {
+                let (listen, served_by) = (self.options.doors.listen.clone(), Some(owner.host));
+                startup.started(&super::Started { listen, served_by, ..self.ground.started() })?;
             }
         }
     }
 
+    /// `None`: the key of the cell is not there yet.
+    fn tell_clients(&self, bound: &mut Option<Bound>) -> Result<Option<Elsewhere>, Fail> {
+        let keys = self.member.keys().unwrap_or_else(|fail| {
+            tracing::warn!("{fail}");
+            None
+        });
+        let Some(keys) = keys else { return Ok(None) };
+        let bound = bound.take().map_or_else(|| self.ground.bind(self.options), Ok)?;
+        let member = self.member.clone();
+        bound.machines.stand_by(self.env, &keys, move || member.list(None)).map(Some)
+    }
+
+    fn nobody_has_it(&self) -> Fail {
+        Fail::new(format!(
+            "{}: neither this server nor another one has the cell: see `lee server list`, and the log",
+            self.ground.dir
+        ))
+    }
+
     /// Serves the cell. True: another server has it now, and this one stands by.
-    fn take_turn(&self, turn: Turn, startup: &mut Option<&mut dyn Startup>, created: bool) -> Result<bool, Fail> {
+    fn take_turn(
+        &self,
+        turn: Turn,
+        startup: &mut Option<&mut dyn Startup>,
+        created: bool,
+    ) -> Result<bool, Fail> {
         let own = Own { member: self.member.clone(), turn };
         let bound = self.ground.bind(self.options)?;
         let begun = self.env.now();
-        let mut up = ServedCell::start(self.env, self.options, (self.ground, bound), Some(&own), self.lifecycle)?;
+        let mut up =
+            ServedCell::start(self.env, self.options, (self.ground, bound), Some(&own), self.lifecycle)?;
         tracing::info!("serves turn {} after {} ms", turn.number, (self.env.now() - begun) / 1_000_000);
         up.started.created = created && startup.is_some();
         if let Some(startup) = startup.take()
@@ -146,7 +162,9 @@ impl Among<'_> {
                     return Ok(false);
                 }
                 Ok(Event::Lost(why) | Event::Over(why)) => self.exit(&why),
-                Ok(Event::Turn(later)) => self.exit(&format!("turn {} has come during another one", later.number)),
+                Ok(Event::Turn(later)) => {
+                    self.exit(&format!("turn {} has come during another one", later.number))
+                }
                 Ok(Event::Drain) if self.member.has_successor() => {
                     self.lifecycle.say("another server is to have the cell: closing it here");
                     up.shut()?;
@@ -166,11 +184,11 @@ impl Among<'_> {
         }
     }
 
-    fn service(&self, listen: Vec<String>) -> Arc<dyn Service> {
+    fn service(&self) -> Arc<dyn Service> {
         Arc::new(StandBy {
             member: self.member.clone(),
             name: self.ground.dir.to_string(),
-            listen,
+            listen: self.options.doors.listen.clone(),
             metrics: self.ground.metrics.clone(),
             holder: self.ground.lock.holder.clone(),
             lifecycle: self.lifecycle.clone(),

@@ -40,6 +40,8 @@ const REFER_MAX: usize = 4096;
 
 /// A connection that was welcomed.
 struct Link {
+    /// Host and port, by which it was found.
+    server: String,
     pipe: Arc<Pipe>,
     poll: Poll,
     inbox: Inbox,
@@ -106,7 +108,7 @@ impl Shared {
         let addresses: Vec<SocketAddr> = server.to_socket_addrs().map_err(silent)?.collect();
         let mut why = Unreachable::Silent(format!("{server}: the name has no address"));
         for address in addresses {
-            match self.connect_to(address) {
+            match self.connect_to(server, address) {
                 Ok(link) => return Ok(link),
                 Err(e) => why = e,
             }
@@ -114,7 +116,7 @@ impl Shared {
         Err(why)
     }
 
-    fn connect_to(&self, address: SocketAddr) -> Result<Link, Unreachable> {
+    fn connect_to(&self, server: &str, address: SocketAddr) -> Result<Link, Unreachable> {
         let silent = |e: io::Error| Unreachable::Silent(format!("{address}: {}", plain(&e)));
         let poll = Poll::new().map_err(silent)?;
         let socket = TcpStream::connect(address).map_err(silent)?;
@@ -131,6 +133,7 @@ impl Shared {
         };
         pipe.send(&frame(&ToServer::Hello(Hello { oldest: VERSION, newest: VERSION, invitation, session })));
         let mut link = Link {
+            server: server.to_owned(),
             pipe: Arc::new(pipe),
             poll,
             inbox: Inbox::default(),
@@ -162,7 +165,8 @@ impl Shared {
                     }
                 }
                 Ok(Received::Nothing) => {
-                    let is_short = is_one_of_several && !link.pipe.is_connected();
+                    // the system answers also for a process that was stopped
+                    let is_short = is_one_of_several && link.pipe.is_handshaking();
                     let time = if is_short { ONE_OF_SEVERAL_TIME } else { CONNECT_TIME };
                     let left = (begun + time.as_nanos() as u64).saturating_sub(self.env.now());
                     if left == 0 {
@@ -238,6 +242,7 @@ impl Shared {
             let now = self.env.now();
             if now.saturating_sub(heard) > SILENT_TIME {
                 link.pipe.close();
+                self.servers.is_silent(&link.server);
                 return "it does not answer".into();
             }
             if now >= ping_at {

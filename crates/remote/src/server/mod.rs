@@ -33,7 +33,9 @@ pub use losses::Loss;
 pub use session::SessionInfo;
 
 use crate::keys::{Keys, PublicKey};
-use crate::message::{LoginAnswer, NUMBERS_AT_ONCE, Refusal, ServerList, SessionId, Standing, ToClient, frame};
+use crate::message::{
+    LoginAnswer, NUMBERS_AT_ONCE, Refusal, ServerList, SessionId, Standing, ToClient, frame,
+};
 use connection::{Connection, Conversation, Letting, Next};
 use leeward_env::{Env, Nanos, Term, Wait};
 use leeward_fs::codec::{Input, Wire};
