@@ -1,0 +1,92 @@
+//! Directories: their names on both sides before anything in them is brought, their attributes
+//! after it.
+
+use super::attributes::looks_same;
+use super::pass::{Node, Pass, Work};
+use super::problem::{OnSide, Problem};
+use crate::sys::{Dir, Kind};
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// So many names are one piece of work.
+const PART_NAMES: usize = 128;
+
+impl Pass {
+    /// Opens a directory on both sides, and makes work of its names.
+    pub(super) fn enter(self: &Arc<Pass>, above: &Node, name: &CStr, path: &[u8]) -> Result<(), Problem> {
+        let source = above.source.dir(name).source()?;
+        let (target, is_new) = match &above.target {
+            Some(dir) => self.directory_there(dir, name, above.is_new)?,
+            None => (None, true),
+        };
+        self.names(source, target, [path, b"/"].concat(), is_new)
+    }
+
+    /// The directory in the target, and whether it was made; none in a dry run that would make it.
+    fn directory_there(&self, dir: &Dir, name: &CStr, is_new: bool) -> Result<(Option<Dir>, bool), Problem> {
+        let there = if is_new { None } else { dir.look(name).target()? };
+        match there.map(|there| there.kind) {
+            Some(Kind::Directory) => return Ok((Some(dir.dir(name).target()?), false)),
+            Some(_) if !self.options.dry_run => dir.remove_file(name).target()?,
+            _ => {}
+        }
+        self.report.lock().summary.directories_made += 1;
+        if self.options.dry_run {
+            return Ok((None, true));
+        }
+        dir.make_dir(name).target()?;
+        Ok((Some(dir.dir(name).target()?), true))
+    }
+
+    /// Makes work of the names of a directory.
+    pub(super) fn names(
+        self: &Arc<Pass>,
+        source: Dir,
+        target: Option<Dir>,
+        path: Vec<u8>,
+        is_new: bool,
+    ) -> Result<(), Problem> {
+        let stat = source.stat().source()?;
+        let mut names = source.names().source()?;
+        names.retain(|name| !self.options.exclude.contains(name));
+        self.report.lock().summary.directories += 1;
+        if let Some(target) = target.as_ref().filter(|_| !is_new) {
+            self.vanished(target, &names, &path)?;
+        }
+        // the newest work is done first: the first names come last
+        let parts: Vec<Vec<CString>> = names.chunks(PART_NAMES).rev().map(<[CString]>::to_vec).collect();
+        let count = AtomicUsize::new(parts.len());
+        let node = Arc::new(Node { source, target, stat, path, is_new, parts: count });
+        if parts.is_empty() {
+            return self.leave(&node);
+        }
+        self.queue.add(parts.into_iter().map(|names| Work::Names(node.clone(), names)));
+        Ok(())
+    }
+
+    /// Names of the target that the source does not have.
+    fn vanished(&self, target: &Dir, names: &[CString], path: &[u8]) -> Result<(), Problem> {
+        let is_extra =
+            |name: &CString| names.binary_search(name).is_err() && !self.options.exclude.contains(name);
+        for name in target.names().target()?.into_iter().filter(is_extra) {
+            if !self.options.delete {
+                self.report.lock().summary.only_in_target += 1;
+            } else if let Err(problem) = self.remove(target, &name) {
+                self.note(&[path, name.to_bytes()].concat(), problem);
+            }
+        }
+        Ok(())
+    }
+
+    /// All names of a directory are brought: its attributes follow.
+    pub(super) fn leave(&self, node: &Node) -> Result<(), Problem> {
+        debug_assert_eq!(node.parts.load(Ordering::Relaxed), 0, "all parts are done");
+        let Some(target) = node.target.as_ref().filter(|_| !self.options.dry_run) else { return Ok(()) };
+        let there = target.stat().target()?;
+        if !node.is_new && looks_same(&node.stat, &there) && self.state.is_known(&node.stat, &there) {
+            return Ok(());
+        }
+        self.attributes(&node.source.as_inode().source()?, &node.stat, &target.as_inode().target()?)
+    }
+}

@@ -1,0 +1,113 @@
+//! What goes wrong with one name, and what that means for the pass.
+
+use super::pass::Pass;
+use crate::{Error, Trouble, cause};
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Why a name is not brought.
+#[derive(Debug)]
+pub(super) enum Problem {
+    /// The source refused something.
+    Source(io::Error),
+    /// The target refused something.
+    Target(io::Error),
+    /// The target did not take an extended attribute.
+    Attribute(CString, io::Error),
+    /// The pass ends.
+    Over,
+    /// It changed while it was looked at.
+    Changed,
+    /// The target has a directory there.
+    DirectoryThere,
+    /// The target has no inode that this could be a further name of.
+    NoFirstName,
+}
+
+/// Says on which side an error is.
+pub(super) trait OnSide<T> {
+    fn source(self) -> Result<T, Problem>;
+    fn target(self) -> Result<T, Problem>;
+}
+
+impl<T> OnSide<T> for io::Result<T> {
+    fn source(self) -> Result<T, Problem> {
+        self.map_err(Problem::Source)
+    }
+
+    fn target(self) -> Result<T, Problem> {
+        self.map_err(Problem::Target)
+    }
+}
+
+/// Whether a file system that answers so answers nothing else.
+fn is_gone(errno: Option<i32>) -> bool {
+    matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ESHUTDOWN | libc::ENODEV | libc::EHOSTDOWN))
+}
+
+impl Pass {
+    /// Counts a problem, or ends the pass.
+    pub(super) fn note(&self, path: &[u8], problem: Problem) {
+        let shown = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { path }));
+        match problem {
+            Problem::Source(e) if is_gone(e.raw_os_error()) => {
+                self.fail(Error::at(shown, "the source does not answer any more", &e));
+            }
+            Problem::Source(e) => match e.raw_os_error() {
+                Some(libc::ENOENT | libc::ESTALE) => self.report.lock().summary.vanished += 1,
+                // a directory was exchanged for something else
+                Some(libc::ENOTDIR | libc::ELOOP) => self.unsettled(path),
+                _ => self.trouble(path, format!("cannot be read: {}", cause(&e))),
+            },
+            Problem::Target(e) => self.note_target(path, shown, &e),
+            Problem::Attribute(name, e) => {
+                let name = name.to_string_lossy();
+                self.trouble(path, format!("the target does not take its attribute {name}: {}", cause(&e)));
+            }
+            Problem::Over => {}
+            Problem::Changed => self.unsettled(path),
+            Problem::DirectoryThere => {
+                self.trouble(path, "the target has a directory there, which only --delete replaces".into());
+            }
+            Problem::NoFirstName => self.trouble(path, "none of its other names could be brought".into()),
+        }
+    }
+
+    fn note_target(&self, path: &[u8], shown: &Path, e: &io::Error) {
+        let what = match e.raw_os_error() {
+            Some(libc::ENOSPC) => "the target is full: make room, and import again, which goes on from here",
+            Some(libc::EDQUOT) => {
+                "a quota of the target is used up: raise it, and import again, which goes on from here"
+            }
+            Some(libc::EROFS) => "the target takes no changes",
+            errno if is_gone(errno) => "the target does not answer any more",
+            _ => return self.trouble(path, format!("cannot be written: {}", cause(e))),
+        };
+        self.fail(Error::at(shown, what, e));
+    }
+
+    /// Ends the pass.
+    pub(super) fn fail(&self, error: Error) {
+        self.fatal.lock().get_or_insert(error);
+        self.queue.end();
+    }
+
+    pub(super) fn unsettled(&self, path: &[u8]) {
+        let mut report = self.report.lock();
+        report.summary.unsettled += 1;
+        if report.summary.unsettled_paths.len() < super::LISTED_MAX {
+            report.summary.unsettled_paths.push(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+
+    fn trouble(&self, path: &[u8], cause: String) {
+        let mut report = self.report.lock();
+        report.summary.failed += 1;
+        if report.summary.troubles.len() < super::LISTED_MAX {
+            let path = String::from_utf8_lossy(path).into_owned();
+            report.summary.troubles.push(Trouble { path, cause });
+        }
+    }
+}
