@@ -33,7 +33,7 @@ fn gnu_tar_restores_everything() {
         return;
     }
     let place = Place::new();
-    let source = place.tree();
+    let source = place.tree(30);
     let summary = export(&source, source.parent().expect("a place"), false, None).expect("all is readable");
     assert_eq!((summary.sockets_left_out, summary.hard_links, summary.nodes), (1, 4, 3), "{summary:?}");
     let to = place.dir("restored");
@@ -56,16 +56,23 @@ fn bsdtar_and_python_restore_it() {
         return;
     }
     let place = Place::new();
-    let source = place.tree();
+    let source = place.tree(30);
     export(&source, source.parent().expect("a place"), false, Some("MANIFEST")).expect("all is readable");
     if has("bsdtar") {
         let to = place.dir("bsd");
         run(&mut command(&["bsdtar", "--numeric-owner", "-xpf", "../archive.tar"], &to));
         run(&mut command(&["sha256sum", "--strict", "--quiet", "-c", "MANIFEST"], &to));
         fs::remove_file(to.join("MANIFEST")).expect("the manifest is inside");
-        // the root has its own time only until its manifest is removed, and bsdtar makes no map of holes of its own
+        // Removing the manifest changed the time of the root. libarchive reads fractions of seconds before 1970
+        // from the wrong side, and does not know how GNU tar writes `=` in the name of an attribute.
+        let known = |line: &&str| {
+            ["[b'.', ", "[b'./times/t3', ", "[b'./attributes/user', "].iter().any(|name| line.starts_with(name))
+        };
         let (ours, theirs) = (walk(&source, &["sockets", "holes"]), walk(&to, &["sockets", "holes"]));
-        let differ: Vec<_> = ours.lines().zip(theirs.lines()).skip(1).filter(|(a, b)| a != b).collect();
+        let (ours, theirs): (Vec<&str>, Vec<&str>) =
+            (ours.lines().filter(|l| !known(l)).collect(), theirs.lines().filter(|l| !known(l)).collect());
+        assert_eq!(ours.len(), theirs.len());
+        let differ: Vec<_> = ours.iter().zip(&theirs).filter(|(a, b)| a != b).collect();
         assert!(differ.is_empty(), "{differ:?}");
     }
     let to = place.dir("python");
@@ -80,7 +87,7 @@ fn the_same_tree_gives_the_same_bytes() {
         return;
     }
     let place = Place::new();
-    let source = place.tree();
+    let source = place.tree(30);
     let (one, two) = (place.dir("one"), place.dir("two"));
     export(&source, &one, false, Some("MANIFEST")).expect("all is readable");
     export(&source, &two, false, Some("MANIFEST")).expect("all is readable");

@@ -1,5 +1,5 @@
-"""Makes a tree with everything that a file system can have, for the tests of import and export: make_tree.py DIRECTORY.
-Needs root and extended attributes."""
+"""Makes a tree with everything that a file system can have, for the tests of import and export: make_tree.py DIRECTORY
+[LEVELS]: how deep it is. Needs root and extended attributes."""
 
 import os
 import random
@@ -40,7 +40,7 @@ def contents(noise):
         write("many-holes", noise.randbytes(65536), at=n << 18)
 
 
-def names(noise):
+def names(noise, levels):
     os.mkdir("names")
     for name in NAMES:
         write(b"names/" + name, noise.randbytes(100))
@@ -48,7 +48,7 @@ def names(noise):
     os.mkdir("deep")
     here = os.open(".", os.O_RDONLY)
     os.chdir("deep")
-    for n in range(45):
+    for n in range(levels):
         os.mkdir("d%02d" % n + "x" * 100)
         os.chdir("d%02d" % n + "x" * 100)
         write("file", b"%d" % n)
@@ -125,7 +125,7 @@ os.makedirs(sys.argv[1], exist_ok=True)
 os.chdir(sys.argv[1])
 noise = random.Random(7)
 contents(noise)
-names(noise)
+names(noise, int(sys.argv[2]))
 links()
 attributes()
 times()

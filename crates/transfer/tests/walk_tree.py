@@ -12,7 +12,7 @@ first_names = {}
 
 def attributes(name, fd):
     found = {}
-    for attribute in os.listxattr(b"/proc/self/fd/%d" % fd):
+    for attribute in sorted(os.listxattr(b"/proc/self/fd/%d" % fd)):
         is_acl = attribute.startswith("system.posix_acl")
         if attribute == "user.lee-import" or ("acls" if is_acl else "attributes") in left_out:
             continue

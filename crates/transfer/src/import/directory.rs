@@ -14,29 +14,39 @@ const PART_NAMES: usize = 128;
 
 impl Pass {
     /// Opens a directory on both sides, and makes work of its names.
-    pub(super) fn enter(self: &Arc<Pass>, above: &Node, name: &CStr, path: &[u8]) -> Result<(), Problem> {
+    pub(super) fn enter(
+        self: &Arc<Pass>,
+        above: &Node,
+        name: &CStr,
+        path: &[u8],
+        is_new: bool,
+    ) -> Result<(), Problem> {
         let source = above.source.dir(name).source()?;
-        let (target, is_new) = match &above.target {
-            Some(dir) => self.directory_there(dir, name, above.is_new)?,
-            None => (None, true),
+        let target = match &above.target {
+            Some(_) if is_new && self.options.dry_run => None,
+            Some(dir) => Some(dir.dir(name).target()?),
+            None => None,
         };
         self.names(source, target, [path, b"/"].concat(), is_new)
     }
 
-    /// The directory in the target, and whether it was made; none in a dry run that would make it.
-    fn directory_there(&self, dir: &Dir, name: &CStr, is_new: bool) -> Result<(Option<Dir>, bool), Problem> {
-        let there = if is_new { None } else { dir.look(name).target()? };
-        match there.map(|there| there.kind) {
-            Some(Kind::Directory) => return Ok((Some(dir.dir(name).target()?), false)),
-            Some(_) if !self.options.dry_run => dir.remove_file(name).target()?,
-            _ => {}
+    /// Sees to it that the target has a directory. Returns whether it was made.
+    pub(super) fn directory_there(&self, above: &Node, name: &CStr) -> Result<bool, Problem> {
+        let there = match above.target.as_ref().filter(|_| !above.is_new) {
+            Some(dir) => dir.look(name).target()?,
+            None => None,
+        };
+        if there.is_some_and(|there| there.kind == Kind::Directory) {
+            return Ok(false);
         }
         self.report.lock().summary.directories_made += 1;
-        if self.options.dry_run {
-            return Ok((None, true));
+        if let Some(dir) = above.target.as_ref().filter(|_| !self.options.dry_run) {
+            if there.is_some() {
+                dir.remove_file(name).target()?;
+            }
+            dir.make_dir(name).target()?;
         }
-        dir.make_dir(name).target()?;
-        Ok((Some(dir.dir(name).target()?), true))
+        Ok(true)
     }
 
     /// Makes work of the names of a directory.

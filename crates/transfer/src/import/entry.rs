@@ -35,7 +35,9 @@ impl Pass {
             if stat.id.dev != self.device && !self.options.cross_file_systems {
                 self.report.lock().summary.mounts_left_out += 1;
             } else if stat.id != self.target_root {
-                self.queue.add([Work::Directory(node.clone(), name.to_owned())]);
+                // made here, for it changes the time of the directory that it is in
+                let is_new = self.directory_there(node, name)?;
+                self.queue.add([Work::Directory(node.clone(), name.to_owned(), is_new)]);
             }
             return Ok(());
         }

@@ -65,8 +65,8 @@ pub(super) struct Node {
 
 /// Work for any thread.
 pub(super) enum Work {
-    /// A directory and all that is below.
-    Directory(Arc<Node>, CString),
+    /// A directory of both sides and all that is below, and whether the target's was just made.
+    Directory(Arc<Node>, CString, bool),
     /// Some names of a directory.
     Names(Arc<Node>, Vec<CString>),
 }
@@ -78,9 +78,9 @@ impl Pass {
             return;
         }
         match work {
-            Work::Directory(above, name) => {
+            Work::Directory(above, name, is_new) => {
                 let path = [&above.path[..], name.to_bytes()].concat();
-                if let Err(problem) = self.enter(&above, &name, &path) {
+                if let Err(problem) = self.enter(&above, &name, &path, is_new) {
                     self.note(&path, problem);
                 }
             }

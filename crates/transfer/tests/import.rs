@@ -1,0 +1,452 @@
+//! Passes of an import, between directories of a local file system.
+#![allow(clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Place, assert_same, import, import_until, is_root, options, run, try_import, walk};
+use leeward_transfer::Error;
+use leeward_transfer::import::{Options, Outcome};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+fn deleting() -> Options {
+    Options { delete: true, ..options() }
+}
+
+/// Sets the time of a file to long ago, plus some seconds.
+fn age(file: &Path, secs: u64) {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + secs);
+    File::options().write(true).open(file).expect("a file").set_modified(then).expect("a time");
+}
+
+#[test]
+fn the_first_pass_brings_everything_and_the_second_nothing() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.tree(60), place.dir("target"));
+    let first = import(&source, &target, options());
+    assert_same(&source, &target, &[]);
+    assert_eq!((first.hard_links, first.only_in_target), (4, 0), "{first:?}");
+    let inodes = |dir: &Path| run(Command::new("find").arg(dir).args(["-printf", "%i %C@ %p\n"]));
+    let before = inodes(&target);
+    let second = import(&source, &target, deleting());
+    assert_eq!(
+        (second.files_copied, second.hard_links, second.specials_made, second.directories_made),
+        (0, 0, 0, 0),
+        "{second:?}"
+    );
+    assert_eq!((second.removed, second.directories), (0, first.directories));
+    // nothing but the root, which remembers the pass, was touched
+    assert_eq!(before.lines().skip(1).collect::<Vec<_>>(), inodes(&target).lines().skip(1).collect::<Vec<_>>());
+    assert_same(&source, &target, &[]);
+}
+
+#[test]
+fn later_passes_bring_what_changed() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.tree(30), place.dir("target"));
+    import(&source, &target, options());
+    let at = |name: &str| source.join(name);
+    fs::write(at("small"), "other").expect("a change");
+    fs::write(at("new"), "new").expect("a new file");
+    fs::remove_file(at("empty")).expect("a removal");
+    fs::remove_dir_all(at("times")).expect("a removal");
+    // a file becomes a directory, a directory a file, a link another one
+    fs::remove_file(at("plain-file")).ok();
+    fs::remove_file(at("blocks")).expect("a removal");
+    fs::create_dir(at("blocks")).expect("a directory");
+    fs::write(at("blocks/in"), "in").expect("a file");
+    fs::remove_dir_all(at("attributes/dir555")).expect("a removal");
+    fs::write(at("attributes/dir555"), "a file now").expect("a file");
+    fs::remove_file(at("links/dangling")).expect("a removal");
+    symlink("elsewhere", at("links/dangling")).expect("a link");
+    // attributes alone
+    fs::set_permissions(at("attributes/mode444"), fs::Permissions::from_mode(0o600)).expect("a mode");
+    run(Command::new("setfattr").args(["-x", "user.text"]).arg(at("attributes/user")));
+    run(Command::new("setfattr").args(["-n", "user.new", "-v", "v"]).arg(at("attributes/user")));
+    run(Command::new("setfacl").arg("-b").arg(at("attributes/acl")));
+    run(Command::new("setfacl").args(["-k"]).arg(at("attributes/inherits")));
+    // a file without an ACL in a directory with a default one
+    fs::write(at("attributes/dir1777/no-acl"), "x").expect("a file");
+    // holes are moved
+    let holes = File::options().write(true).open(at("hole-inside")).expect("a file");
+    holes.set_len(0).and_then(|()| holes.set_len(9 << 20)).expect("a hole");
+    holes.write_all_at(&[7; 4096], 5 << 20).expect("data");
+    let second = import(&source, &target, deleting());
+    assert_same(&source, &target, &[]);
+    assert_eq!((second.files_copied, second.removed), (6, 3), "{second:?}");
+}
+
+#[test]
+fn hard_links_are_kept_over_passes() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let at = |name: &str| source.join(name);
+    for name in ["a", "b", "c"] {
+        fs::write(at(name), name).expect("a file");
+    }
+    fs::hard_link(at("a"), at("a2")).expect("a link");
+    fs::hard_link(at("b"), at("b2")).expect("a link");
+    import(&source, &target, options());
+    let check = || {
+        import(&source, &target, deleting());
+        assert_same(&source, &target, &[]);
+    };
+    // names change hands: each would carry content to the wrong file
+    fs::remove_file(at("a2")).expect("a removal");
+    fs::hard_link(at("b"), at("a2")).expect("a link");
+    check();
+    fs::write(at("b2"), "changed").expect("a change");
+    check();
+    // one name gets a file of its own, with the other's content unchanged
+    fs::remove_file(at("a2")).expect("a removal");
+    fs::write(at("a2"), "alone").expect("a file");
+    check();
+    fs::remove_file(at("b")).expect("a removal");
+    fs::hard_link(at("a2"), at("b")).expect("a link");
+    fs::hard_link(at("c"), at("0")).expect("a link");
+    check();
+    fs::remove_file(at("0")).expect("a removal");
+    check();
+}
+
+/// Without `--delete` the target has names that the source lost, and links among them.
+#[test]
+fn what_the_target_has_beside_stays() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("a"), "a").expect("a file");
+    fs::hard_link(source.join("a"), source.join("b")).expect("a link");
+    import(&source, &target, options());
+    fs::remove_file(source.join("b")).expect("a removal");
+    fs::write(source.join("a"), "other").expect("a change");
+    fs::create_dir(target.join("beside")).expect("a directory");
+    let summary = import(&source, &target, options());
+    assert_eq!((summary.only_in_target, summary.removed), (2, 0));
+    assert_eq!(fs::read_to_string(target.join("a")).expect("a"), "other");
+    assert_eq!(fs::read_to_string(target.join("b")).expect("b"), "a", "b was not written to through a");
+}
+
+#[test]
+fn a_file_with_its_old_time_and_length_is_found() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let file = source.join("file");
+    fs::write(&file, "one").expect("a file");
+    age(&file, 0);
+    import(&source, &target, options());
+    fs::write(&file, "two").expect("a change");
+    age(&file, 0);
+    let summary = import(&source, &target, options());
+    assert_eq!(fs::read_to_string(target.join("file")).expect("a file"), "two");
+    assert_eq!((summary.files_compared, summary.files_copied), (1, 1));
+}
+
+/// What some other program brought before is compared once.
+#[test]
+fn a_target_that_is_not_known_is_compared() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    for (name, here, there) in [("same", "text", "text"), ("other", "text", "tEXt")] {
+        fs::write(source.join(name), here).expect("a file");
+        fs::write(target.join(name), there).expect("a file");
+        age(&source.join(name), 0);
+        age(&target.join(name), 0);
+    }
+    let refused = try_import(&source, &target, deleting()).expect_err("nothing is known of the target");
+    assert!(refused.to_string().contains("without --delete first"), "{refused}");
+    let summary = import(&source, &target, options());
+    assert_eq!((summary.files_compared, summary.files_copied, summary.unchanged), (2, 1, 1));
+    assert_same(&source, &target, &[]);
+}
+
+#[test]
+fn nothing_is_removed_for_the_wrong_source() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("file"), "x").expect("a file");
+    import(&source, &target, options());
+    fs::rename(&source, place.at("away")).expect("the source goes away");
+    fs::create_dir(&source).expect("an empty mount point");
+    let refused = try_import(&source, &target, deleting()).expect_err("it is another directory");
+    assert!(refused.to_string().contains("is the source mounted?"), "{refused}");
+    fs::remove_dir(&source).and_then(|()| fs::rename(place.at("away"), &source)).expect("it is back");
+    fs::remove_file(source.join("file")).expect("a removal");
+    let refused = try_import(&source, &target, deleting()).expect_err("it is empty");
+    assert!(refused.to_string().contains("is empty"), "{refused}");
+    assert!(target.join("file").exists());
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_it_would_do() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.tree(5), place.dir("target"));
+    let dry = import(&source, &target, Options { dry_run: true, ..options() });
+    assert_eq!(fs::read_dir(&target).expect("a directory").count(), 0);
+    let real = import(&source, &target, options());
+    assert_eq!(dry, real);
+    fs::write(source.join("small"), "other").expect("a change");
+    fs::remove_file(source.join("a-third")).expect("a removal");
+    fs::remove_file(source.join("links/raw")).expect("a removal");
+    fs::create_dir(source.join("links/raw")).expect("a directory");
+    let before = walk(&target, &[]);
+    let dry = import(&source, &target, Options { dry_run: true, ..deleting() });
+    assert!(walk(&target, &[]) == before);
+    let real = import(&source, &target, deleting());
+    assert_eq!((dry.files_copied, dry.removed, dry.directories_made), (1, 1, 1), "{dry:?}");
+    assert_eq!((real.files_copied, real.removed, real.directories_made), (1, 1, 1), "{real:?}");
+}
+
+#[test]
+fn a_tree_in_use_settles() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    for n in 0..20 {
+        fs::create_dir(source.join(format!("d{n}"))).expect("a directory");
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..2u32 {
+            let (source, done) = (&source, &done);
+            scope.spawn(move || {
+                let mut n = thread;
+                while !done.load(Ordering::Relaxed) {
+                    n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let dir = source.join(format!("d{}", n % 20));
+                    let name = dir.join(format!("f{}", (n >> 8) % 10));
+                    let _ = match (n >> 16) % 6 {
+                        0 => fs::remove_file(&name),
+                        1 => fs::rename(&name, dir.join("moved")),
+                        2 => fs::rename(&dir, source.join("away"))
+                            .and_then(|()| fs::rename(source.join("away"), &dir)),
+                        3 => fs::hard_link(&name, dir.join(format!("l{}", n % 7))),
+                        _ => fs::write(&name, vec![n as u8; (n >> 12) as usize % 300_000]),
+                    };
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            let mut wanted = options();
+            wanted.delete = fs::read_dir(&target).is_ok_and(|mut names| names.next().is_some());
+            let outcome = try_import(&source, &target, wanted).expect("it begins");
+            assert_eq!((outcome.error, outcome.summary.failed), (None, 0), "{:?}", outcome.summary);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    import(&source, &target, deleting());
+    assert_same(&source, &target, &[]);
+    let quiet = import(&source, &target, deleting());
+    assert_eq!((quiet.files_copied, quiet.hard_links, quiet.removed), (0, 0, 0), "{quiet:?}");
+}
+
+/// A file that is never quiet is told, and the next pass brings it.
+#[test]
+fn a_file_that_changes_all_the_time_is_told() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let file = File::create(source.join("busy")).expect("a file");
+    file.write_all_at(&vec![1; 8 << 20], 0).expect("content");
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut n = 0u8;
+            while !done.load(Ordering::Relaxed) {
+                n = n.wrapping_add(1);
+                file.write_all_at(&[n; 64], u64::from(n) << 14).expect("a change");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let outcome = try_import(&source, &target, options()).expect("it begins");
+        done.store(true, Ordering::Relaxed);
+        outcome
+    });
+    let summary = outcome.summary;
+    assert_eq!((summary.unsettled, &summary.unsettled_paths[..]), (1, &["busy".to_string()][..]), "{summary:?}");
+    import(&source, &target, options());
+    assert_same(&source, &target, &[]);
+}
+
+/// A user exchanges directories for links to somebody else's, on both sides, while a pass runs.
+#[test]
+fn nobody_is_led_out_of_the_trees() {
+    let place = Place::new();
+    let (source, target, secret) = (place.dir("source"), place.dir("target"), place.dir("secret"));
+    fs::write(secret.join("file"), "secret").expect("a file");
+    fs::set_permissions(secret.join("file"), fs::Permissions::from_mode(0o600)).expect("a mode");
+    fs::create_dir(source.join("d")).expect("a directory");
+    fs::write(source.join("d/file"), "public").expect("a file");
+    let before = fs::metadata(secret.join("file")).expect("it is there");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for side in [&source, &target] {
+            let (secret, done) = (&secret, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = fs::rename(side.join("d"), side.join("kept"));
+                    let _ = symlink(secret, side.join("d"));
+                    let _ = fs::remove_file(side.join("d"));
+                    let _ = fs::rename(side.join("kept"), side.join("d"));
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            let _ = try_import(&source, &target, Options { compare: true, ..options() });
+            for name in ["d/file", "kept/file"] {
+                let text = fs::read_to_string(target.join(name)).unwrap_or_default();
+                let through_a_link = fs::symlink_metadata(target.join("d")).is_ok_and(|m| m.is_symlink());
+                assert!(through_a_link || text != "secret");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let after = fs::metadata(secret.join("file")).expect("it is there");
+    assert_eq!(fs::read_to_string(secret.join("file")).expect("text"), "secret");
+    assert_eq!(
+        (before.ino(), before.mode(), before.mtime_nsec(), before.ctime_nsec(), before.nlink()),
+        (after.ino(), after.mode(), after.mtime_nsec(), after.ctime_nsec(), after.nlink())
+    );
+    assert_eq!(fs::read_dir(&secret).expect("a directory").count(), 1);
+}
+
+#[test]
+fn a_stopped_pass_is_gone_on_with() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    for n in 0..200 {
+        fs::write(source.join(format!("f{n}")), vec![n as u8; 500_000]).expect("a file");
+        age(&source.join(format!("f{n}")), n);
+    }
+    let asked = AtomicU32::new(0);
+    let stopped = || asked.fetch_add(1, Ordering::Relaxed) >= 1;
+    let Outcome { summary, error } =
+        import_until(&source, &target, Options { threads: 1, ..options() }, &stopped).expect("it begins");
+    if error.is_none() {
+        eprintln!("skipped: the pass ended before the stop");
+        return;
+    }
+    assert_eq!(error, Some(Error::Stopped));
+    assert!(summary.files_copied < 200);
+    let rest = import(&source, &target, options());
+    assert_eq!(rest.files_copied + rest.unchanged, 200, "{rest:?}");
+    assert!(rest.files_copied <= 200 - summary.files_copied, "{rest:?} after {summary:?}");
+    assert_same(&source, &target, &[]);
+}
+
+/// A small file system in memory; gone with the test.
+struct Small(String);
+
+impl Small {
+    fn mount(at: &Path, options: &str) -> Option<Small> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "lee-test"]).arg(at).status();
+        let good = mounted.is_ok_and(|status| status.success());
+        if !good {
+            eprintln!("skipped: cannot mount a tmpfs");
+        }
+        // the place of the test: /tmp/lee-transfer-...
+        good.then(|| Small(at.components().take(3).collect::<std::path::PathBuf>().display().to_string()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        // its directory may have another name now
+        for at in mounts.lines().filter(|l| l.contains(" lee-test ")).filter_map(|l| l.split(' ').nth(4)) {
+            if at.starts_with(&*self.0) {
+                let _ = Command::new("umount").args(["-l", at]).status();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_target_ends_the_pass_and_the_next_goes_on() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let Some(_small) = Small::mount(&target, "size=2m") else { return };
+    for n in 0..6 {
+        fs::write(source.join(format!("f{n}")), vec![n; 500_000]).expect("a file");
+    }
+    let outcome = try_import(&source, &target, options()).expect("it begins");
+    let error = outcome.error.expect("the target is full").to_string();
+    assert!(error.contains("the target is full: make room, and import again"), "{error}");
+    run(Command::new("mount").args(["-o", "remount,size=8m"]).arg(&target));
+    import(&source, &target, options());
+    assert_same(&source, &target, &["holes", "attributes"]);
+}
+
+#[test]
+fn other_file_systems_are_left_out_unless_told() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::create_dir(source.join("mounted")).expect("a directory");
+    let Some(_small) = Small::mount(&source.join("mounted"), "size=1m") else { return };
+    fs::write(source.join("mounted/file"), "x").expect("a file");
+    let summary = import(&source, &target, options());
+    assert_eq!(summary.mounts_left_out, 1);
+    assert!(!target.join("mounted").exists());
+    import(&source, &target, Options { cross_file_systems: true, ..options() });
+    assert_eq!(fs::read_to_string(target.join("mounted/file")).expect("a file"), "x");
+}
+
+/// What is mounted in the target is not emptied because the source has no such directory.
+#[test]
+fn removing_stops_at_mounts() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("file"), "x").expect("a file");
+    import(&source, &target, options());
+    fs::create_dir_all(target.join("beside/mounted")).expect("a directory");
+    let Some(_small) = Small::mount(&target.join("beside/mounted"), "size=1m") else { return };
+    fs::write(target.join("beside/mounted/file"), "kept").expect("a file");
+    let outcome = try_import(&source, &target, deleting()).expect("it begins");
+    assert_eq!(outcome.summary.failed, 1, "{:?}", outcome.summary);
+    let found = run(Command::new("find").arg(&target).args(["-name", "file", "-size", "4c"]));
+    assert_eq!(found.lines().count(), 1, "{found}");
+}
+
+#[test]
+fn what_cannot_be_brought_is_named_and_the_rest_comes() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("good"), "good").expect("a file");
+    fs::create_dir(target.join("good2")).expect("a directory");
+    fs::write(source.join("good2"), "blocked").expect("a file");
+    let outcome = try_import(&source, &target, options()).expect("it begins");
+    assert_eq!((outcome.error, outcome.summary.failed), (None, 1));
+    let trouble = &outcome.summary.troubles[0];
+    assert_eq!(trouble.path, "good2");
+    assert!(trouble.cause.contains("--delete"), "{trouble:?}");
+    assert_eq!(fs::read_to_string(target.join("good")).expect("a file"), "good");
+}
+
+#[test]
+fn excluded_names_are_left_alone_on_both_sides() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::create_dir(source.join("lost+found")).expect("a directory");
+    fs::write(source.join("file"), "x").expect("a file");
+    let without = || Options { exclude: vec![c"lost+found".into(), c"kept".into()], ..options() };
+    import(&source, &target, without());
+    assert!(!target.join("lost+found").exists());
+    fs::write(target.join("kept"), "x").expect("a file");
+    import(&source, &target, Options { delete: true, ..without() });
+    assert!(target.join("kept").exists());
+}
