@@ -128,6 +128,8 @@ impl Pass {
         if self.options.dry_run {
             return self.count_link();
         }
+        // the directory has the times of its source already
+        let times = dir.stat().target()?;
         match there.map(|there| there.kind) {
             Some(Kind::Directory) => self.remove_directory_there(dir, &name)?,
             Some(_) => dir.remove_file(&name).target()?,
@@ -136,8 +138,6 @@ impl Pass {
         let (from_dir, old) = divided(&first);
         let old: CString = c_string(old).source()?;
         let from = from.get(root, from_dir).target()?;
-        // the directory had the times of its source already
-        let times = dir.stat().target()?;
         dir.link(&name, from, &old).target()?;
         dir.as_inode().and_then(|inode| inode.set_times(times.atime, times.mtime)).target()?;
         self.count_link()
