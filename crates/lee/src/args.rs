@@ -29,9 +29,10 @@ pub struct Cli {
 }
 
 /// The commands as help shows them.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     ("Serve", &["up", "serve", "down", "restart", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
+    ("Come and leave", &["import", "export"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "login", "logout"]),
@@ -47,6 +48,8 @@ Examples:
   cd /home && lee volume create alice --owner alice
   lee quota set alice --bytes 100G --files 1M
   lee snap create alice before && lee snap schedule / 1h --keep 24h7d4w12m
+  lee import /nfs/home alice            bring a tree, again and again while it is used
+  lee export alice --to alice.tar       leave: a snapshot as an archive, with checksums
   lee du . && lee df                    at once, however large the tree
   lee top                               who does what, and who waits behind whom
   lee probe /home /scratch              time small operations, on whatever is mounted there
@@ -56,7 +59,8 @@ Examples:
 
 `lee volume create --help` and the like say more.
 Exit codes: 0 done, 1 failed, 2 wrong usage; 3 of `lee status`: nothing runs;
-4 of `lee up`: another machine has taken the cell over; of `lee fsck` and `lee scrub`: 1 findings, 2 could not check.
+4 of `lee up`: another machine has taken the cell over; of `lee fsck` and `lee scrub`: 1 findings, 2 could not check;
+of `lee import`: 3 some files changed while they were read.
 ";
 
 /// The command line as clap knows it, with its help in groups.

@@ -4,8 +4,8 @@
 //! gives the same bytes. The tree should not change meanwhile: a snapshot. A file that does change
 //! is noticed, and is an error.
 
-use crate::sys::{Dir, FileId, Inode, Kind, Stat, Time, data_ranges, device_numbers, inode_flags, stat_file};
 use crate::output::Output;
+use crate::sys::{Dir, FileId, Inode, Kind, Stat, Time, data_ranges, device_numbers, inode_flags, stat_file};
 use crate::tar::{self, Header, Type};
 use crate::{Counters, Error, Trouble, acl, cause, manifest};
 use ring::digest::{Context, Digest, SHA256};
@@ -72,7 +72,12 @@ pub struct Summary {
 /// # Errors
 /// When something cannot be read, unless the options go on then; when the archive or the manifest
 /// cannot be written; on a stop.
-pub fn run(root: &Dir, output: Output<'_>, manifest: &mut File, options: &Options<'_>) -> Result<Summary, Error> {
+pub fn run(
+    root: &Dir,
+    output: Output<'_>,
+    manifest: &mut File,
+    options: &Options<'_>,
+) -> Result<Summary, Error> {
     let stat = root.stat().map_err(|e| Error::at(".".as_ref(), "cannot be read", &e))?;
     let mut export = Export {
         options,
@@ -246,8 +251,7 @@ impl Export<'_, '_> {
     fn file(&mut self, inode: &Inode, path: &[u8]) -> Result<Option<Digest>, Error> {
         let opened = inode.open().and_then(|file| {
             let stat = stat_file(&file)?;
-            let ranges =
-                if stat.is_sparse() { data_ranges(&file, stat.size)? } else { vec![(0, stat.size)] };
+            let ranges = if stat.is_sparse() { data_ranges(&file, stat.size)? } else { vec![(0, stat.size)] };
             Ok((file, stat, ranges))
         });
         let (file, stat, ranges) = match opened {

@@ -92,10 +92,7 @@ impl<'a> Output<'a> {
     }
 
     /// Waits until something holds, or the thread has failed, or a stop.
-    fn wait(
-        &self,
-        holds: impl Fn(&State) -> bool,
-    ) -> Result<parking_lot::MutexGuard<'_, State>, Error> {
+    fn wait(&self, holds: impl Fn(&State) -> bool) -> Result<parking_lot::MutexGuard<'_, State>, Error> {
         let mut state = self.shared.state.lock();
         loop {
             if let Some(Err(e)) = &state.ended {
@@ -184,8 +181,7 @@ mod tests {
     #[test]
     fn bytes_come_in_order_and_whole() {
         let got = Arc::new(Mutex::new(Vec::new()));
-        let mut output =
-            Output::start(&Env::real(), Box::new(Sink(got.clone())), "sink".into(), &|| false);
+        let mut output = Output::start(&Env::real(), Box::new(Sink(got.clone())), "sink".into(), &|| false);
         let bytes: Vec<u8> = (0..3_500_000u32).map(|i| (i * 7 / 3) as u8).collect();
         for part in bytes.chunks(999) {
             output.write(part).expect("the sink takes all");

@@ -320,10 +320,8 @@ impl Dir {
     /// # Errors
     /// Those of the system call.
     pub fn link(&self, name: &CStr, from: &Dir, old: &CStr) -> io::Result<()> {
-        checked(unsafe {
-            libc::linkat(from.as_raw_fd(), old.as_ptr(), self.as_raw_fd(), name.as_ptr(), 0)
-        })
-        .map(drop)
+        checked(unsafe { libc::linkat(from.as_raw_fd(), old.as_ptr(), self.as_raw_fd(), name.as_ptr(), 0) })
+            .map(drop)
     }
 
     /// Gives what a name stands for another name here, which must be free or an empty directory's.
@@ -525,9 +523,8 @@ impl Inode {
     /// Those of the system call.
     pub fn attribute(&self, name: &CStr) -> io::Result<Option<Vec<u8>>> {
         let path = proc_path(self.as_raw_fd());
-        let get = |room: *mut u8, size| unsafe {
-            libc::getxattr(path.as_ptr(), name.as_ptr(), room.cast(), size)
-        };
+        let get =
+            |room: *mut u8, size| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), room.cast(), size) };
         match grown(get) {
             Ok(value) => Ok(Some(value)),
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => Ok(None),
@@ -542,9 +539,8 @@ impl Inode {
     pub fn set_attribute(&self, name: &CStr, value: &[u8]) -> io::Result<()> {
         let path = proc_path(self.as_raw_fd());
         // SAFETY: strings that end in NUL, and a value of its length.
-        let set = unsafe {
-            libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
-        };
+        let set =
+            unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
         checked(set).map(drop)
     }
 

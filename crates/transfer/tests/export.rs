@@ -66,7 +66,9 @@ fn bsdtar_and_python_restore_it() {
         // Removing the manifest changed the time of the root. libarchive reads fractions of seconds before 1970
         // from the wrong side, and does not know how GNU tar writes `=` in the name of an attribute.
         let known = |line: &&str| {
-            ["[b'.', ", "[b'./times/t3', ", "[b'./attributes/user', "].iter().any(|name| line.starts_with(name))
+            ["[b'.', ", "[b'./times/t3', ", "[b'./attributes/user', "]
+                .iter()
+                .any(|name| line.starts_with(name))
         };
         let (ours, theirs) = (walk(&source, &["sockets", "holes"]), walk(&to, &["sockets", "holes"]));
         let (ours, theirs): (Vec<&str>, Vec<&str>) =

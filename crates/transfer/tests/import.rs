@@ -52,7 +52,10 @@ fn the_first_pass_brings_everything_and_the_second_nothing() {
     );
     assert_eq!((second.removed, second.directories), (0, first.directories));
     // nothing but the root, which remembers the pass, was touched
-    assert_eq!(before.lines().skip(1).collect::<Vec<_>>(), inodes(&target).lines().skip(1).collect::<Vec<_>>());
+    assert_eq!(
+        before.lines().skip(1).collect::<Vec<_>>(),
+        inodes(&target).lines().skip(1).collect::<Vec<_>>()
+    );
     assert_same(&source, &target, &[]);
 }
 
@@ -285,7 +288,11 @@ fn a_file_that_changes_all_the_time_is_told() {
         try_import(&source, &target, options()).expect("it begins")
     });
     let summary = outcome.summary;
-    assert_eq!((summary.unsettled, &summary.unsettled_paths[..]), (1, &["busy".to_string()][..]), "{summary:?}");
+    assert_eq!(
+        (summary.unsettled, &summary.unsettled_paths[..]),
+        (1, &["busy".to_string()][..]),
+        "{summary:?}"
+    );
     import(&source, &target, options());
     assert_same(&source, &target, &[]);
 }

@@ -8,10 +8,12 @@ mod config;
 mod df;
 mod down;
 mod du;
+mod export;
 mod flow;
 mod fsck;
 mod gateway;
 mod host;
+mod import;
 mod key;
 mod lab;
 mod lab_s3;
@@ -69,6 +71,8 @@ pub enum Command {
     Pool(pool::Args),
     Snap(snap::Args),
     Bin(bin::Args),
+    Import(import::Args),
+    Export(export::Args),
     Quota(quota::Args),
     /// Show the space of the cell
     Df,
@@ -223,6 +227,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Top(args) => top::run(&invocation, &args),
         Command::Why(args) => why::run(&invocation, &args),
         Command::Report(args) => report::run(&invocation, &args),
+        Command::Import(args) => return import::run(&invocation, args),
+        Command::Export(args) => return export::run(&invocation, &args),
         Command::Fsck => return fsck::run(&invocation),
         Command::Scrub(args) => return scrub::run(&invocation, args),
         Command::Sync => sync::run(&invocation),

@@ -76,7 +76,12 @@ impl Pass {
     }
 
     /// Whether both have the same content. Says no if the source changes meanwhile.
-    pub(super) fn is_same_content(&self, worker: &mut Worker, from: &File, to: &File) -> Result<bool, Problem> {
+    pub(super) fn is_same_content(
+        &self,
+        worker: &mut Worker,
+        from: &File,
+        to: &File,
+    ) -> Result<bool, Problem> {
         let before = stat_file(from).source()?;
         if stat_file(to).target()?.size != before.size {
             return Ok(false);

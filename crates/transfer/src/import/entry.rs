@@ -81,7 +81,12 @@ impl Pass {
         Ok(None)
     }
 
-    fn file(&self, worker: &mut Worker, dir: Option<&Dir>, pair: &Pair<'_>) -> Result<Option<FileId>, Problem> {
+    fn file(
+        &self,
+        worker: &mut Worker,
+        dir: Option<&Dir>,
+        pair: &Pair<'_>,
+    ) -> Result<Option<FileId>, Problem> {
         let is_same = match (dir, pair.there) {
             (Some(dir), Some(there)) => self.is_same_file(worker, dir, pair, &there)?,
             _ => false,
@@ -167,9 +172,8 @@ impl Pass {
             }
             there = None;
         }
-        let is_known = there.is_some_and(|there| {
-            looks_same(&pair.stat, &there) && self.state.is_known(&pair.stat, &there)
-        });
+        let is_known = there
+            .is_some_and(|there| looks_same(&pair.stat, &there) && self.state.is_known(&pair.stat, &there));
         {
             let summary = &mut self.report.lock().summary;
             *(if there.is_some() { &mut summary.unchanged } else { &mut summary.specials_made }) += 1;

@@ -117,7 +117,9 @@ impl Pass {
         let (dir, name) = divided(path);
         let name = c_string(name).source()?;
         let dir = match to.get(root, dir) {
-            Err(e) if self.options.dry_run && e.raw_os_error() == Some(libc::ENOENT) => return self.count_link(),
+            Err(e) if self.options.dry_run && e.raw_os_error() == Some(libc::ENOENT) => {
+                return self.count_link();
+            }
             dir => dir.target()?,
         };
         let there = dir.look(&name).target()?;

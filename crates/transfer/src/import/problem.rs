@@ -44,7 +44,10 @@ impl<T> OnSide<T> for io::Result<T> {
 
 /// Whether a file system that answers so answers nothing else.
 fn is_gone(errno: Option<i32>) -> bool {
-    matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ESHUTDOWN | libc::ENODEV | libc::EHOSTDOWN))
+    matches!(
+        errno,
+        Some(libc::ENOTCONN | libc::ECONNABORTED | libc::ESHUTDOWN | libc::ENODEV | libc::EHOSTDOWN)
+    )
 }
 
 impl Pass {

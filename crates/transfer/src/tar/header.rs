@@ -278,7 +278,9 @@ mod tests {
 
     #[test]
     fn records_count_their_own_length() {
-        for (value, length) in [(1, "8"), (2, "9"), (3, "11"), (91, "99"), (92, "101"), (990, "999"), (991, "1001")] {
+        for (value, length) in
+            [(1, "8"), (2, "9"), (3, "11"), (91, "99"), (92, "101"), (990, "999"), (991, "1001")]
+        {
             let mut out = Vec::new();
             record(&mut out, b"key", &vec![b'x'; value]);
             let text = String::from_utf8(out).expect("ASCII");
