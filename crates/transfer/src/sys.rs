@@ -124,6 +124,7 @@ impl Stat {
             id: FileId { dev: s.st_dev, ino: s.st_ino },
             kind: Kind::of(s.st_mode),
             mode: s.st_mode & 0o7777,
+            #[allow(clippy::unnecessary_cast)] // narrower on aarch64
             nlink: s.st_nlink as u64,
             uid: s.st_uid,
             gid: s.st_gid,

@@ -2,16 +2,22 @@
 //!
 //! Each directory gets another name before anything in it is removed. The kernel refuses that for a
 //! directory on which something is mounted, and Leeward for one where a volume is attached: neither
-//! is emptied by mistake.
+//! is emptied by mistake. What cannot be removed gets its name back.
 
 use super::pass::Pass;
 use super::problem::{OnSide, Problem};
-use crate::sys::{Dir, Kind};
+use crate::sys::{Dir, Kind, c_string};
 use std::ffi::{CStr, CString};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The name of a directory that is being removed. A pass that is killed may leave one.
-const GOING: &CStr = c".lee-import-removes";
+/// Names for directories that are being removed. A pass that is killed may leave one, which the next
+/// pass removes like any other.
+fn going_name() -> io::Result<CString> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (process, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    c_string(format!(".lee-import-removes-{process}-{n}").as_bytes())
+}
 
 impl Pass {
     /// Removes a directory of the target in whose place something else comes.
@@ -35,45 +41,61 @@ impl Pass {
         Ok(())
     }
 
-    /// Removes a directory with all that is below. Goes down one directory at a time.
+    /// Removes a directory with all that is below.
     fn remove_tree(&self, dir: &Dir, name: &CStr) -> io::Result<()> {
         let mut levels = vec![Level::enter(dir, name)?];
-        loop {
+        let removed = self.remove_levels(dir, &mut levels);
+        // from below, so that each is found in the one above
+        while let Some(level) = levels.pop() {
+            let above = levels.last().map_or(dir, |above| &above.dir);
+            above.rename(&level.going, &level.name)?;
+        }
+        removed
+    }
+
+    /// Goes down one directory at a time. Leaves those that stay.
+    fn remove_levels(&self, dir: &Dir, levels: &mut Vec<Level>) -> io::Result<()> {
+        while let Some(level) = levels.last_mut() {
             if self.is_over() {
                 return Ok(());
             }
-            let Some(level) = levels.last_mut() else { return Ok(()) };
-            match level.names.pop() {
-                Some(name) => {
-                    let is_dir = level.dir.look(&name)?.is_some_and(|stat| stat.kind == Kind::Directory);
-                    if is_dir {
+            if let Some(name) = level.names.pop() {
+                match level.dir.look(&name)?.map(|stat| stat.kind) {
+                    Some(Kind::Directory) => {
                         let below = Level::enter(&level.dir, &name)?;
                         levels.push(below);
-                    } else {
-                        level.dir.remove_file(&name)?;
                     }
+                    Some(_) => level.dir.remove_file(&name)?,
+                    None => {}
                 }
-                None => {
-                    levels.pop();
-                    levels.last().map_or(dir, |above| &above.dir).remove_dir(GOING)?;
-                }
+                continue;
             }
+            let going = level.going.clone();
+            let above = levels.iter().rev().nth(1).map_or(dir, |above| &above.dir);
+            above.remove_dir(&going)?;
+            levels.pop();
         }
+        Ok(())
     }
 }
 
+/// A directory that is being removed.
 struct Level {
     dir: Dir,
+    name: CString,
+    /// Its name meanwhile.
+    going: CString,
     names: Vec<CString>,
 }
 
 impl Level {
     fn enter(above: &Dir, name: &CStr) -> io::Result<Level> {
-        if name != GOING {
-            above.rename(name, GOING)?;
+        let going = going_name()?;
+        above.rename(name, &going)?;
+        let opened = above.dir(&going).and_then(|dir| Ok((dir.names()?, dir)));
+        match opened {
+            Ok((names, dir)) => Ok(Level { dir, name: name.to_owned(), going, names }),
+            Err(e) => above.rename(&going, name).and(Err(e)),
         }
-        let dir = above.dir(GOING)?;
-        let names = dir.names()?;
-        Ok(Level { dir, names })
     }
 }
