@@ -7,6 +7,7 @@
 //! * [`sys`]: directories, inodes, extended attributes and holes by system calls. Every step goes
 //!   from an open directory to a name in it and follows no symbolic link, so a user who exchanges a
 //!   directory for a link while it is read leads nobody out of the tree.
+//! * [`acl`]: POSIX ACLs as text.
 //! * [`tar`]: archives in the pax format of POSIX.
 //! * [`manifest`]: lines that `sha256sum -c` reads.
 //! * [`export`]: a tree as one archive, with a manifest.

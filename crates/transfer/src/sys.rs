@@ -350,6 +350,14 @@ impl Dir {
         checked(unsafe { libc::unlinkat(self.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) }).map(drop)
     }
 
+    /// Locks the directory among programs that do so, until it is closed. Returns whether nobody
+    /// else has the lock; yes where the file system has no locks.
+    pub fn lock(&self) -> bool {
+        // SAFETY: a valid descriptor and numbers.
+        let failed = unsafe { libc::flock(self.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0;
+        !failed || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
+    }
+
     /// Makes the directory durable.
     ///
     /// # Errors

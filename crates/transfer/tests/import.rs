@@ -457,3 +457,15 @@ fn excluded_names_are_left_alone_on_both_sides() {
     import(&source, &target, Options { delete: true, ..without() });
     assert!(target.join("kept").exists());
 }
+
+#[test]
+fn one_import_into_a_target_at_a_time() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let other = leeward_transfer::sys::Dir::open(&target).expect("the target");
+    assert!(other.lock());
+    let refused = try_import(&source, &target, options()).expect_err("it is locked");
+    assert!(refused.to_string().contains("another import"), "{refused}");
+    drop(other);
+    import(&source, &target, options());
+}

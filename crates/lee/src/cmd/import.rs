@@ -193,7 +193,7 @@ fn make_durable(invocation: &Invocation, target: &Path, dir: &Dir) -> Result<(),
 
 /// Shows how far a transfer is.
 pub(super) fn show_progress(bar: &Bar, counters: &Counters) {
-    let phase = format!("{} in names:", size::bytes(counters.bytes()));
+    let phase = format!("{} read, names", size::bytes(counters.bytes()));
     bar.show(&Progress { phase, done: counters.names(), total: 0 });
 }
 

@@ -31,6 +31,7 @@ use serde::Serialize;
 use state::State;
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -144,6 +145,9 @@ pub fn run(
         dir.stat().map_err(|e| Error::at(Path::new(which), "cannot be looked at", &e))
     };
     let (from, to) = (stat(&source, "the source")?, stat(&target, "the target")?);
+    if !target.lock() {
+        return Err(Error::Failed("another import into this target is at work: wait for its end".into()));
+    }
     let (state, began) = begin(env, &source, &target, (name, &from), &options)?;
     let pass = Arc::new(Pass {
         options,
@@ -228,7 +232,16 @@ fn work(env: &Env, pass: &Arc<Pass>, root: &Dir, control: &Control<'_>) -> i64 {
             env.spawn("lee-import", move || {
                 let mut worker = Worker::new();
                 let queue = &pass.queue;
-                queue.work(|work| pass.step(&mut worker, work));
+                queue.work(|work| {
+                    // one that panics must not have the others wait for it
+                    let done = catch_unwind(AssertUnwindSafe(|| pass.step(&mut worker, work)));
+                    if let Err(panic) = done {
+                        let text = leeward_env::panic_text(&*panic);
+                        pass.fail(Error::Failed(format!(
+                            "a thread ended by a panic, a defect of lee: {text}"
+                        )));
+                    }
+                });
             })
         })
         .collect();
@@ -246,10 +259,7 @@ fn work(env: &Env, pass: &Arc<Pass>, root: &Dir, control: &Control<'_>) -> i64 {
         }
     }
     for thread in threads {
-        // A panic was shown by its thread; the pass has not brought everything then.
-        if thread.join().is_err() {
-            pass.fail(Error::Failed("a thread ended by a panic: this is a defect of lee".into()));
-        }
+        let _ = thread.join();
     }
     state.synced
 }

@@ -62,3 +62,46 @@ impl State {
         unchanged && target.ctime.as_nanos() < i128::from(self.synced)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{FileId, Kind, Time};
+
+    fn changed_at(secs: i64) -> Stat {
+        let time = Time { secs, nanos: 0 };
+        let id = FileId { dev: 1, ino: 1 };
+        let (mode, nlink, uid, gid, rdev, size, blocks) = (0o644, 1, 0, 0, 0, 0, 0);
+        Stat {
+            id,
+            kind: Kind::File,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            atime: time,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    #[test]
+    fn known_is_what_was_quiet_and_is_durable() {
+        let state = State {
+            source: "/s".into(),
+            root: 2,
+            since: Some(1_000_000_000_000),
+            synced: 2_000_000_000_000,
+            at: 0,
+        };
+        assert!(state.is_known(&changed_at(879), &changed_at(1999)));
+        assert!(!state.is_known(&changed_at(881), &changed_at(1999)), "the source may have changed since");
+        assert!(!state.is_known(&changed_at(879), &changed_at(2000)), "the target may have lost it");
+        let unfinished = State { since: None, ..state.clone() };
+        assert!(!unfinished.is_known(&changed_at(0), &changed_at(0)));
+        assert!(state.is_of("/s", 2) && !state.is_of("/s", 3) && !state.is_of("/t", 2));
+    }
+}

@@ -28,8 +28,12 @@ impl NewFile {
         let name = path.file_name().ok_or_else(|| Fail::usage(format!("{}: is no file", path.display())))?;
         let mut options = File::options();
         options.read(true).write(true).mode(0o600);
+        let there = std::fs::metadata(path);
+        if there.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+            return Err(Fail::usage(format!("{}: is a directory: name a file", path.display())));
+        }
         // a tape or a pipe cannot be replaced
-        if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        if there.is_ok_and(|there| !there.is_file()) {
             let file = File::options().write(true).open(path).map_err(|e| failed(path, &e))?;
             return Ok(NewFile { file, path: path.into(), partial: None });
         }
@@ -79,8 +83,13 @@ impl Archive {
         if path == Path::new("-") { Ok(Archive::Output) } else { NewFile::new(path).map(Archive::File) }
     }
 
-    pub(super) fn is_file(&self) -> bool {
-        matches!(self, Archive::File(_))
+    pub(super) fn is_output(&self) -> bool {
+        matches!(self, Archive::Output)
+    }
+
+    /// Whether it is a file with a place beside it, not a tape or a stream.
+    pub(super) fn is_replaced(&self) -> bool {
+        matches!(self, Archive::File(NewFile { partial: Some(_), .. }))
     }
 
     pub(super) fn sink(&self) -> Result<Box<dyn Write + Send>, Fail> {

@@ -134,7 +134,7 @@ fn write(
     let root = Dir::open(source.path())
         .map_err(|e| Fail::new(format!("{}: cannot be opened: {}", args.path.display(), text(&e))))?;
     let archive = Archive::new(&args.to)?;
-    let inside = args.manifest_inside || (args.manifest.is_none() && !archive.is_file());
+    let inside = args.manifest_inside || (args.manifest.is_none() && !archive.is_replaced());
     let mut manifest = match inside {
         true => Manifest::without_name()?,
         false => Manifest::new(args.manifest.as_deref(), &args.to)?,
@@ -152,7 +152,7 @@ fn write(
         group: &|gid| known_name(named.then(|| system::group_name(gid)), gid),
         counters,
     };
-    let name = args.to.display().to_string();
+    let name = if archive.is_output() { "standard output".into() } else { args.to.display().to_string() };
     let output = Output::start(&invocation.env, archive.sink()?, name, stopped);
     match export::run(&root, output, manifest.file(), &options) {
         Ok(summary) => Ok((summary, archive, manifest)),
