@@ -32,7 +32,7 @@ pub struct Cli {
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Serve", &["up", "serve", "down", "restart", "status"]),
     ("Volumes and space", &["volume", "pool", "snap", "bin", "quota", "df", "du", "report"]),
-    ("Come and leave", &["import", "export"]),
+    ("Arrive and leave", &["import", "export"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "login", "logout"]),
