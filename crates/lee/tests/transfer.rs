@@ -327,3 +327,36 @@ fn a_pass_that_is_ended_is_gone_on_with() {
     assert_same(&walk(&source, &[]), &walk(&at, &[]));
     assert!(code == 1 || code == 0, "{code}");
 }
+
+/// The server dies under a pass and comes back: what the cell has lost is brought by the next pass.
+#[test]
+fn a_server_that_dies_costs_another_pass() {
+    if !can_mount() {
+        return;
+    }
+    let (place, at) = served();
+    let source = place.beside("source");
+    for dir in 0..60 {
+        let dir = source.join(format!("d{dir}"));
+        fs::create_dir_all(&dir).expect("a directory");
+        for n in 0..100 {
+            fs::write(dir.join(format!("f{n}")), vec![n; 5000]).expect("a file");
+        }
+    }
+    let mut import = lee(&["import", text(&source), text(&at), "--threads", "2"]);
+    let mut running =
+        Running(import.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    until("some directories", || fs::read_dir(&at).is_ok_and(|names| names.count() > 10));
+    place.kill();
+    let code = running.ends();
+    let mut said = String::new();
+    running.0.stderr.take().expect("a pipe").read_to_string(&mut said).expect("UTF-8");
+    assert!(code == 0 || said.contains("the target does not answer any more"), "{code}: {said}");
+    until("the path to be back", || fs::read_dir(&at).is_ok());
+    // a server that was started again says once that something may be lost
+    say(&["import", text(&source), text(&at)]).bad(1, &["cannot be made durable", "crashed", "import again"]);
+    say(&["import", text(&source), text(&at)]).good();
+    assert_same(&walk(&source, &[]), &walk(&at, &[]));
+    let rest = say(&["import", text(&source), text(&at), "--json"]).json();
+    assert_eq!(rest["files_copied"], 0, "{rest}");
+}

@@ -306,7 +306,9 @@ fn finish(env: &Env, pass: &Pass, root: &Dir, control: &Control<'_>, (began, syn
     let state = State { since, synced, ..pass.state.clone() };
     match remember(env, pass, root, control, state) {
         Err((_, e)) if whole => {
-            error = Some(Error::Failed(format!("the target cannot be made durable: {e}")));
+            error = Some(Error::Failed(format!(
+                "the target cannot be made durable: {e}: import again, which looks at what may be lost"
+            )));
         }
         _ => {}
     }
