@@ -233,7 +233,9 @@ impl Bucket {
     /// # Errors
     /// See [`Error`].
     pub fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {
-        self.within(LIST_WAIT, dir, async {
+        // who is impatient lists little
+        let wait = if self.call_wait < CALL_WAIT { self.call_wait } else { LIST_WAIT };
+        self.within(wait, dir, async {
             let below = Path::from(dir);
             let found = self.objects.list(Some(&below)).map_ok(|o| (o.location.to_string(), o.size));
             found.try_collect().await

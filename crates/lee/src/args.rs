@@ -35,7 +35,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Arrive and leave", &["import", "export"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
-    ("Other machines", &["mount", "gateway", "host", "session", "login", "logout"]),
+    ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
     ("Care", &["fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),

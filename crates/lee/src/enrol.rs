@@ -98,7 +98,10 @@ pub fn connect(env: &Env, args: &Enrol<'_>) -> Result<Client, Fail> {
     })?;
     // by any of its servers the cell is known again
     for server in client.servers() {
-        if keys.server(&server).ok().flatten() != Some(key) {
+        // another cell's server is not taken for this one's because a server says so
+        let is_given = args.server.split(',').any(|given| given == server);
+        let before = keys.server(&server).ok().flatten();
+        if before != Some(key) && (is_given || before.is_none()) {
             keys.remember(&server, &key).inspect_err(|_| client.close())?;
         }
     }

@@ -117,6 +117,10 @@ impl Bound {
             Server::start(env, parts, &keys, hosts.clone(), self.0).map_err(|e| refused(&text(&e)))?;
         if !server.wait_recovered() {
             let why = "clients of the process before cannot go on; the log says why";
+            if let Some((member, _)) = &hosts.member {
+                // what is known of them is for the next server
+                member.quit(why);
+            }
             return Err(refused(&why));
         }
         Ok(Some(Arc::new(Machines { server, hosts })))
@@ -269,6 +273,10 @@ impl Hosts for CellHosts {
 
     fn term(&self) -> Term {
         self.member.as_ref().map_or_else(Term::endless, |(member, _)| member.term().clone())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.member.as_ref().is_some_and(|(member, _)| member.term().is_over() || self.cell.lost().is_some())
     }
 
     fn servers(&self) -> Option<ServerList> {

@@ -125,7 +125,7 @@ pub fn refuse_if_shared(env: &Env, cell: &CellDir) -> Result<(), Fail> {
     // whoever is alive renews its record meanwhile; who is not answers nothing after that
     env.sleep(Duration::from_nanos(times::OVER));
     let is_alive =
-        |now: &Record| before.iter().any(|record| record.id == now.id && record.renewals < now.renewals);
+        |now: &Record| before.iter().all(|record| record.id != now.id || record.renewals < now.renewals);
     match alive()?.into_iter().find(is_alive) {
         None => Ok(()),
         Some(server) => Err(Fail::new(format!(

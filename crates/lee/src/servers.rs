@@ -2,12 +2,13 @@
 //! of the others, and its turns.
 //!
 //! Two threads work for it: `server-renew` renews the record, `server-look` looks at the map and the others. Neither
-//! waits for the cell. What they find is posted to the process as [`News`].
+//! waits for the cell. What they find is posted to the process as [`News`]. A process that may not answer any more ends at
+//! once, whatever it does ([`Member::quit`]): what it has not made durable its clients do again at the next server.
 //!
 //! Locks, in this order: `renewing`, `watching`, `seen`.
 
 use crate::control::ServerState;
-use crate::fail::Fail;
+use crate::fail::{BEGIN_ANEW, Fail};
 use crate::locate::CellDir;
 use crate::place;
 use crate::system;
@@ -30,6 +31,8 @@ const KEY: &str = "servers/key";
 const DRAIN_RENEWALS: u64 = 4;
 /// How often a server that waits for the end of another's term looks at the clock.
 const TERM_STEP: Duration = Duration::from_millis(10);
+/// How long the end waits for a renewal that is under way.
+const END_TIME: Duration = Duration::from_secs(2);
 
 /// What a server hears of the others.
 #[derive(Debug)]
@@ -38,8 +41,6 @@ pub enum News {
     Turn(Turn),
     /// An operator wants another server to have the cell.
     Drain,
-    /// This server is dead for the others; why. It answers nothing any more.
-    Over(String),
 }
 
 /// This process among the servers of a cell.
@@ -48,6 +49,10 @@ pub struct Member {
     id: String,
     term: Term,
     place: Location,
+    /// For calls that nobody may wait for long.
+    bucket: Arc<Bucket>,
+    /// Tells a person.
+    say: Box<dyn Fn(&str) + Send + Sync>,
     renewing: Mutex<Renewing<Bucket>>,
     watching: Mutex<Watching<Bucket>>,
     seen: Mutex<Seen>,
@@ -58,6 +63,8 @@ pub struct Member {
 #[derive(Default)]
 struct Seen {
     map: Map,
+    /// The owner, if it was seen to live.
+    owner: Option<Record>,
     /// The records of servers that are alive and not silent.
     alive: Vec<Record>,
     draining: bool,
@@ -91,6 +98,7 @@ impl Member {
         cell: &CellDir,
         addresses: Vec<String>,
         post: impl Fn(News) + Clone + Send + Sync + 'static,
+        say: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Arc<Member>, Fail> {
         let place = cell.place().ok_or_else(|| Fail::new("a cell in a directory has one server"))?.clone();
         let bucket = Bucket::impatient(&place).map_err(|e| Fail::new(e.to_string()))?;
@@ -123,14 +131,22 @@ impl Member {
             id,
             term,
             place,
+            bucket: store,
+            say: Box::new(say),
             renewing: Mutex::new(renewing),
             watching: Mutex::new(watching),
             seen: Mutex::default(),
             ended: AtomicBool::new(false),
         });
         let (renews, looks, tell) = (member.clone(), member.clone(), post.clone());
-        env.spawn("server-renew", move || renews.renew(&tell));
-        env.spawn("server-look", move || looks.look(&post));
+        env.spawn("server-renew", move || {
+            let _lasts = Lasts(&renews);
+            renews.renew(&tell);
+        });
+        env.spawn("server-look", move || {
+            let _lasts = Lasts(&looks);
+            looks.look(&post);
+        });
         Ok(member)
     }
 
@@ -152,17 +168,23 @@ impl Member {
             }
             let standing = renewing.renew();
             let draining = renewing.record().draining;
-            drop(renewing);
             match standing {
                 Standing::Renewed => {
+                    drop(renewing);
                     let before = std::mem::replace(&mut self.seen.lock().draining, draining);
                     if draining && (!before || renewals % DRAIN_RENEWALS == 0) {
                         post(News::Drain);
                     }
                     renewals += 1;
                 }
-                Standing::Late(why) => tracing::warn!("this server's record is not renewed: {why}"),
-                Standing::Over(why) => return post(News::Over(why)),
+                Standing::Late(why) => {
+                    drop(renewing);
+                    tracing::warn!("this server's record is not renewed: {why}");
+                }
+                Standing::Over(why) => {
+                    drop(renewing);
+                    self.quit(&why)
+                }
             }
             self.env.sleep(times::RENEW);
         }
@@ -182,6 +204,7 @@ impl Member {
             }
             seen.trouble = trouble;
             seen.map = watching.map().cloned().unwrap_or_default();
+            seen.owner = watching.living_owner().cloned();
             let is_alive =
                 |(record, silent): &(&Record, u64)| record.state == State::Alive && *silent < times::SILENT;
             seen.alive = watching.servers().filter(is_alive).map(|(record, _)| record.clone()).collect();
@@ -203,11 +226,14 @@ impl Member {
         self.watching.lock().successor().is_some()
     }
 
-    /// Another server that has the cell, as far as is seen.
+    /// Whether an operator wants it to serve nothing.
+    pub fn is_draining(&self) -> bool {
+        self.seen.lock().draining
+    }
+
+    /// Another server that has the cell, and was seen to live.
     pub fn other_owner(&self) -> Option<Record> {
-        let seen = self.seen.lock();
-        let owner = seen.map.owner.as_ref().filter(|owner| **owner != self.id)?;
-        seen.alive.iter().find(|record| record.id == *owner).cloned()
+        self.seen.lock().owner.clone().filter(|owner| owner.id != self.id)
     }
 
     /// Leaves the cell, which is closed, to the others. False: whose it is is not known, so this process has to end.
@@ -220,9 +246,20 @@ impl Member {
         if self.ended.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Err(why) = self.renewing.lock().end() {
+        self.term.end();
+        let ended = self.renewing.try_lock_for(END_TIME).map(|mut renewing| renewing.end());
+        if let Err(why) = ended.unwrap_or_else(|| Err("the store does not answer".into())) {
             tracing::warn!("the other servers do not know that this one ends: {why}");
         }
+    }
+
+    /// Ends the process, which may not answer any more: nothing that it has in memory counts. Without a word to clients,
+    /// which ask the next server for what was not answered.
+    pub fn quit(&self, why: &str) -> ! {
+        self.term.end();
+        (self.say)(&format!("{why}: this process ends"));
+        self.end();
+        std::process::exit(BEGIN_ANEW.into())
     }
 
     /// The servers that clients are told of by this one, which has the cell with this turn; `None`: which stands by.
@@ -277,7 +314,7 @@ impl Member {
     /// # Errors
     /// The store's, or that they are damaged.
     pub fn keys(&self) -> Result<Option<Keys>, Fail> {
-        let Some(text) = place::bucket(&self.place)?.look(KEY).map_err(|e| Fail::new(e.to_string()))? else {
+        let Some(text) = self.bucket.look(KEY).map_err(|e| Fail::new(e.to_string()))? else {
             return Ok(None);
         };
         let damaged = || {
@@ -302,6 +339,17 @@ impl Member {
             return Ok(());
         }
         bucket.replace(KEY, text.into()).map_err(failed)
+    }
+}
+
+/// A thread without which a server is half dead: the process ends when it panics.
+struct Lasts<'a>(&'a Member);
+
+impl Drop for Lasts<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.quit("one of its threads has failed");
+        }
     }
 }
 

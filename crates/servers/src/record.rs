@@ -97,7 +97,13 @@ pub struct Damaged {
 impl fmt::Display for Damaged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Damaged { name, why } = self;
-        write!(f, "the object servers/{name} is damaged ({why}): remove it, and it is made anew")
+        write!(f, "the object servers/{name} is damaged ({why}): ")?;
+        match name.as_str() {
+            MAP => f.write_str(
+                "end all servers of the cell, remove what is below servers/, and start them again",
+            ),
+            _ => f.write_str("its server ends, and lee server remove forgets it"),
+        }
     }
 }
 

@@ -29,6 +29,8 @@ struct Seen<T> {
     tag: Option<T>,
     /// When it was seen to have changed, by the answer that said so.
     changed: Nanos,
+    /// It was seen to change: somebody renews it, or did.
+    was_renewed: bool,
 }
 
 /// Watches the map and the other servers.
@@ -42,9 +44,13 @@ pub struct Watching<S: Store> {
     servers: BTreeMap<String, Seen<S::Tag>>,
     /// When the last look that was answered began.
     looked: Nanos,
+    /// When it had ended.
+    ended: Nanos,
     looks: u64,
     /// The last turn that was told.
     told: u64,
+    /// At the last look this server was not in time.
+    was_late: bool,
 }
 
 impl<S: Store> Watching<S> {
@@ -58,8 +64,10 @@ impl<S: Store> Watching<S> {
             free_since: None,
             servers: BTreeMap::new(),
             looked: 0,
+            ended: 0,
             looks: 0,
             told: 0,
+            was_late: false,
         }
     }
 
@@ -72,6 +80,13 @@ impl<S: Store> Watching<S> {
     pub fn servers(&self) -> impl Iterator<Item = (&Record, Nanos)> {
         let there = self.servers.values().filter(|seen| seen.tag.is_some());
         there.map(|seen| (&seen.record, self.looked.saturating_sub(seen.changed)))
+    }
+
+    /// The owner, if it was seen to renew its record lately.
+    pub fn living_owner(&self) -> Option<&Record> {
+        let seen = self.servers.get(self.map()?.owner.as_ref()?)?;
+        let lives = seen.was_renewed && seen.record.state == State::Alive && seen.tag.is_some();
+        (lives && self.looked.saturating_sub(seen.changed) < SILENT).then_some(&seen.record)
     }
 
     /// Another server that would take the cell now.
@@ -117,6 +132,12 @@ impl<S: Store> Watching<S> {
                 self.free_since.is_some_and(|since| self.looked.saturating_sub(since) > UNWANTED);
             // who is not in time marks nobody and takes nothing (O4)
             if !term.holds(self.env.now()) {
+                self.was_late = true;
+                return Ok(None);
+            }
+            if std::mem::take(&mut self.was_late) {
+                // a store that took no puts took those of the others neither
+                self.give_time();
                 return Ok(None);
             }
             match (state, owner) {
@@ -153,9 +174,8 @@ impl<S: Store> Watching<S> {
     pub fn tidy(&mut self) {
         let after = self.map().map(|map| map.after.clone()).unwrap_or_default();
         let owner = self.map().and_then(|map| map.owner.clone());
-        let is_old = |seen: &Seen<S::Tag>| {
-            seen.record.state != State::Alive && self.looked.saturating_sub(seen.changed) > KEPT
-        };
+        // also one that was killed while it stood by: nobody marks that
+        let is_old = |seen: &Seen<S::Tag>| self.looked.saturating_sub(seen.changed) > KEPT;
         let old: Vec<String> =
             self.servers.iter().filter(|(_, seen)| is_old(seen)).map(|(id, _)| id.clone()).collect();
         for id in old.iter().filter(|id| !after.contains(id) && owner.as_ref() != Some(id)) {
@@ -173,40 +193,47 @@ impl<S: Store> Watching<S> {
         let after = map.as_ref().map(|(map, _)| map.after.clone()).unwrap_or_default();
         self.map = map;
         self.look_at_servers(owner, after)?;
-        if asked.saturating_sub(self.looked) > LOOKED {
-            // the store was away, or this process: others may not have been able to renew, and are given time
-            let now = self.env.now();
-            self.servers
-                .values_mut()
-                .filter(|seen| seen.record.state == State::Alive)
-                .for_each(|seen| seen.changed = now);
+        if asked.saturating_sub(self.ended) > LOOKED {
+            // the store was away, or this process: others may not have been able to renew
+            self.give_time();
         }
-        self.looked = asked;
+        (self.looked, self.ended) = (asked, self.env.now());
         self.looks += 1;
         Ok(())
     }
 
+    /// All count as seen just now.
+    fn give_time(&mut self) {
+        let now = self.env.now();
+        self.servers
+            .values_mut()
+            .filter(|seen| seen.record.state == State::Alive)
+            .for_each(|seen| seen.changed = now);
+    }
+
     fn look_at_servers(&mut self, owner: Option<String>, after: Vec<String>) -> Result<(), LookFailed> {
         let known: Vec<String> = owner.into_iter().chain(after).collect();
-        if !self.looks.is_multiple_of(LOOK_AT_ALL) && known.iter().all(|id| self.servers.contains_key(id)) {
-            // dead ones do not change
-            return known.first().map_or(Ok(()), |owner| self.look_at(owner));
+        // dead ones do not change
+        let mut due: Vec<String> = known.first().cloned().into_iter().collect();
+        due.extend(known.iter().filter(|id| !self.servers.contains_key(*id)).cloned());
+        if self.looks.is_multiple_of(LOOK_AT_ALL) {
+            let names = self.store.names()?;
+            let ids = names.iter().filter(|name| is_record(name)).filter_map(|name| name.split_once('-'));
+            let ids: Vec<String> = ids.map(|(_, id)| id.to_owned()).collect();
+            let gone: Vec<String> = self.servers.keys().filter(|id| !ids.contains(id)).cloned().collect();
+            for id in gone {
+                match known.contains(&id) {
+                    true => due.push(id),
+                    false => _ = self.servers.remove(&id),
+                }
+            }
+            let is_over =
+                |id: &String| self.servers.get(id).is_some_and(|seen| seen.record.state != State::Alive);
+            due.extend(ids.into_iter().filter(|id| !is_over(id)));
         }
-        let ids: Vec<String> = self
-            .store
-            .names()?
-            .iter()
-            .filter(|name| is_record(name))
-            .filter_map(|name| name.split_once('-').map(|(_, id)| id.to_owned()))
-            .collect();
-        for id in &ids {
-            self.look_at(id)?;
-        }
-        for id in self.servers.keys().cloned().chain(known).filter(|id| !ids.contains(id)).collect::<Vec<_>>()
-        {
-            self.look_at(&id)?;
-        }
-        Ok(())
+        due.sort();
+        due.dedup();
+        due.iter().try_for_each(|id| self.look_at(id))
     }
 
     fn look_at(&mut self, id: &str) -> Result<(), LookFailed> {
@@ -228,14 +255,19 @@ impl<S: Store> Watching<S> {
             {
                 (seen.record, seen.tag) = (record, Some(tag));
             }
-            (Some((record, tag)), _) => {
-                self.servers.insert(id.to_owned(), Seen { record, tag: Some(tag), changed: now });
+            (Some((record, tag)), before) => {
+                let was_renewed = before.is_some();
+                self.servers
+                    .insert(id.to_owned(), Seen { record, tag: Some(tag), changed: now, was_renewed });
             }
             // gone since it is seen to be
             (None, Some(seen)) if seen.tag.is_some() => (seen.tag, seen.changed) = (None, now),
             (None, Some(_)) => (),
             (None, None) => {
-                self.servers.insert(id.to_owned(), Seen { record: unknown(id), tag: None, changed: now });
+                self.servers.insert(
+                    id.to_owned(),
+                    Seen { record: unknown(id), tag: None, changed: now, was_renewed: false },
+                );
             }
         }
         Ok(())
@@ -267,7 +299,11 @@ impl<S: Store> Watching<S> {
     }
 
     fn take(&mut self, map: &Map, tag: &S::Tag, from_dead: Option<&str>) -> Result<(), String> {
-        let taken = map.taken_by(&self.id, from_dead);
+        // whose term is over for long need not be waited for by those who come later
+        let now = self.env.now();
+        let may_answer = |id: &String| self.servers.get(id).is_none_or(|seen| now < seen.changed + OVER);
+        let after = map.after.iter().filter(|id| may_answer(id)).cloned().collect();
+        let taken = Map { after, ..map.clone() }.taken_by(&self.id, from_dead);
         self.store.swap(MAP, encode(&taken), tag).map(drop).or_else(unless_away)
     }
 

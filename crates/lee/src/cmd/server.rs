@@ -14,6 +14,8 @@ const SILENT_SECS: i64 = 5;
 /// How long another server may take to have the cell, and how often that is looked at.
 const DRAIN_STEPS: u32 = 240;
 const DRAIN_STEP: Duration = Duration::from_millis(250);
+/// A server that lives renews its record within this time.
+const REMOVE_LOOK: Duration = Duration::from_millis(2000);
 
 /// List the servers of a cell in a bucket, and say which is to serve nothing
 ///
@@ -183,7 +185,8 @@ impl Servers<'_> {
             env.sleep(DRAIN_STEP);
         }
         Err(Fail::new(format!(
-            "the server {} was told to leave the cell, and still has it: see its log, or take it back with lee server undrain",
+            "the server {} was told to serve nothing, and no other has the cell by now: see their logs, and lee server \
+             list; lee server undrain takes the order back",
             record.id
         )))
     }
@@ -200,7 +203,10 @@ impl Servers<'_> {
     fn remove(&self, server: &str) -> Result<(), Fail> {
         let all = self.all()?;
         let record = self.find(&all, server)?;
-        if record.state == State::Alive && self.now() - record.renewed_secs < SILENT_SECS {
+        self.invocation.env.sleep(REMOVE_LOOK);
+        let later = self.all()?;
+        let renewed = later.servers.iter().find(|now| now.id == record.id).map(|now| now.renewals);
+        if record.state == State::Alive && renewed.is_some_and(|renewals| renewals > record.renewals) {
             return Err(Fail::new(format!(
                 "{} on {} is alive: end it there first, with lee down {}",
                 record.id, record.host, self.place

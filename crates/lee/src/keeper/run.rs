@@ -4,7 +4,7 @@ use super::backoff::Backoff;
 use super::record::{Record, RecordFile, Restart, Waiting};
 use super::signals::{self, Signal, Signals};
 use crate::background::{self, KEEPER, Outcome, Start};
-use crate::fail::{Fail, TAKEN_OVER, text};
+use crate::fail::{BEGIN_ANEW, Fail, TAKEN_OVER, text};
 use crate::locate::{self, CellDir};
 use crate::serve::Started;
 use crate::system::Process;
@@ -577,6 +577,9 @@ fn crash(ended: &Result<ExitStatus, String>, oom_kills_before: u64) -> Option<St
         }
         (Some(signal), _) => Some(format!("killed by signal {signal} ({})", signals::name(signal))),
         (None, Some(PANICKED)) => Some("panic".into()),
+        (None, Some(code)) if code == i32::from(BEGIN_ANEW) => {
+            Some("it lost the cell to another server, or could not take it".into())
+        }
         (None, _) => None,
     }
 }
@@ -624,6 +627,7 @@ mod tests {
             assert_eq!(of(signal), None, "signal {signal}");
         }
         assert_eq!(of(PANICKED << 8).as_deref(), Some("panic"));
+        assert!(of(i32::from(BEGIN_ANEW) << 8).is_some());
         assert_eq!(of(libc::SIGKILL).as_deref(), Some("killed by signal 9 (SIGKILL)"));
         assert_eq!(of(libc::SIGABRT | 0x80).as_deref(), Some("killed by signal 6 (SIGABRT)"));
         let oom = crash(&Ok(ExitStatus::from_raw(libc::SIGKILL)), 0);

@@ -1,8 +1,7 @@
 //! A process that is one of several servers of a cell in a bucket: it stands by, serves when it is its turn, and leaves
 //! the cell to another one when an operator wants that (docs/decisions/0038).
 //!
-//! A process that may not answer any more ends at once, without a word to its clients: what it has not made durable they
-//! do again at the server that has the cell then. Its keeper starts another one.
+//! A process that may not answer any more ends at once ([`Member::quit`]); its keeper starts another one.
 
 use super::{Bound, Event, Ground, Lifecycle, ServeOptions, ServedCell, Stage, Startup};
 use crate::control::server::{Server, Service};
@@ -23,6 +22,9 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_millis(250);
 /// A start has come to nothing that is neither this server's turn nor another's by then.
 const START_TIME: Nanos = 30_000_000_000;
+
+/// A server that nobody took the cell from, though it was to be drained, is not asked again sooner.
+const AGAIN_TIME: Nanos = 60_000_000_000;
 
 /// What comes after standing by.
 enum Next {
@@ -48,8 +50,9 @@ pub(super) fn serve(
     let created = ground.make(env, &options)?;
     startup.locked(&ground.dir)?;
     let addresses = servers::reached_at(&listen, options.advertise.as_deref().unwrap_or_default());
-    let tell = lifecycle.clone();
-    let member = Member::join(env, &ground.dir, addresses, move |news| tell.post(news.into()))?;
+    let (tell, speaker, name) = (lifecycle.clone(), lifecycle.clone(), ground.dir.to_string());
+    let say = move |what: &str| speaker.say(&format!("{name}: {what}"));
+    let member = Member::join(env, &ground.dir, addresses, move |news| tell.post(news.into()), say)?;
     let among = Among { env, options: &options, ground, lifecycle, inbox, member };
     let served = among.run(startup, created, bound);
     among.member.end();
@@ -70,16 +73,16 @@ impl Among<'_> {
         let mut startup = Some(startup);
         let mut bound = Some(bound);
         loop {
-            match self.stand_by(&mut startup, bound.take())? {
-                Next::End => {
-                    self.lifecycle.ended(Ok(()));
-                    return Ok(());
-                }
-                Next::Serve(turn) => {
-                    if !self.take_turn(turn, &mut startup, created)? {
-                        return Ok(());
-                    }
-                }
+            // answers until the one that comes with a turn takes its place
+            let control = Server::start(self.env, &self.ground.dir, self.service())?;
+            let Next::Serve(turn) = self.stand_by(&mut startup, bound.take())? else {
+                self.lifecycle.ended(Ok(()));
+                return Ok(());
+            };
+            let up = self.begin_turn(turn, startup.is_some() && created);
+            drop(control);
+            if !self.take_turn(up, &mut startup)? {
+                return Ok(());
             }
         }
     }
@@ -90,16 +93,15 @@ impl Among<'_> {
         startup: &mut Option<&mut dyn Startup>,
         mut bound: Option<Bound>,
     ) -> Result<Next, Fail> {
-        let _control = Server::start(self.env, &self.ground.dir, self.service())?;
         let mut elsewhere: Option<Elsewhere> = None;
         let begun = self.env.now();
         loop {
             match self.inbox.recv_timeout(STEP) {
                 Ok(Event::Turn(turn)) => return Ok(Next::Serve(turn)),
-                Ok(Event::Signal(_) | Event::Down) => return Ok(Next::End),
-                Ok(Event::Over(why) | Event::Lost(why)) => self.exit(&why),
-                Ok(Event::Drain | Event::Unmounted) | Err(RecvTimeoutError::Timeout) => (),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
+                Ok(Event::Signal(_) | Event::Down) | Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(Next::End);
+                }
+                Ok(Event::Drain | Event::Unmounted | Event::Lost(_)) | Err(RecvTimeoutError::Timeout) => (),
             }
             let Some(owner) = self.member.other_owner().filter(|_| elsewhere.is_none()) else {
                 if startup.is_some() && self.env.now().saturating_sub(begun) > START_TIME {
@@ -134,45 +136,55 @@ impl Among<'_> {
         ))
     }
 
-    /// Serves the cell. True: another server has it now, and this one stands by.
-    fn take_turn(
-        &self,
-        turn: Turn,
-        startup: &mut Option<&mut dyn Startup>,
-        created: bool,
-    ) -> Result<bool, Fail> {
+    /// Opens the cell, and serves it. One that cannot ends, so that another server may try.
+    fn begin_turn(&self, turn: Turn, created: bool) -> ServedCell {
         let own = Own { member: self.member.clone(), turn };
-        let bound = self.ground.bind(self.options)?;
         let begun = self.env.now();
-        let mut up =
-            ServedCell::start(self.env, self.options, (self.ground, bound), Some(&own), self.lifecycle)?;
-        tracing::info!("serves turn {} after {} ms", turn.number, (self.env.now() - begun) / 1_000_000);
-        up.started.created = created && startup.is_some();
+        let start = |bound| {
+            ServedCell::start(self.env, self.options, (self.ground, bound), Some(&own), self.lifecycle)
+        };
+        match self.ground.bind(self.options).and_then(start) {
+            Ok(mut up) => {
+                tracing::info!(
+                    "serves turn {} after {} ms",
+                    turn.number,
+                    (self.env.now() - begun) / 1_000_000
+                );
+                up.started.created = created;
+                up
+            }
+            Err(fail) => self.member.quit(&fail.to_string()),
+        }
+    }
+
+    /// Serves the cell. True: it is there for another server now, and this one stands by.
+    fn take_turn(&self, mut up: ServedCell, startup: &mut Option<&mut dyn Startup>) -> Result<bool, Fail> {
         if let Some(startup) = startup.take()
             && let Err(fail) = startup.started(&up.started)
         {
             up.close()?;
             return Err(fail);
         }
-        let mut is_alone_told = false;
+        // one that has the cell although it was to be drained has it because nobody else took it
+        let (mut not_before, mut is_alone_told) = (0, false);
+        if self.member.is_draining() {
+            not_before = self.env.now() + AGAIN_TIME;
+        }
         loop {
             match self.inbox.recv() {
-                Ok(Event::Signal(_) | Event::Down | Event::Unmounted) | Err(_) => {
+                Ok(Event::Signal(_) | Event::Down) | Err(_) => {
                     up.close()?;
+                    // so that another server need not find out
+                    self.member.leave();
                     return Ok(false);
                 }
-                Ok(Event::Lost(why) | Event::Over(why)) => self.exit(&why),
+                Ok(Event::Lost(_) | Event::Unmounted) => (), // not of a server of several
                 Ok(Event::Turn(later)) => {
-                    self.exit(&format!("turn {} has come during another one", later.number))
+                    self.member.quit(&format!("turn {} has come during another one", later.number))
                 }
+                Ok(Event::Drain) if !self.member.is_draining() || self.env.now() < not_before => (),
                 Ok(Event::Drain) if self.member.has_successor() => {
-                    self.lifecycle.say("another server is to have the cell: closing it here");
-                    up.shut()?;
-                    drop(up);
-                    if !self.member.leave() {
-                        self.exit("the store does not say whose the cell is");
-                    }
-                    self.lifecycle.say("the cell is closed here, and free for another server");
+                    self.drain(up);
                     return Ok(true);
                 }
                 Ok(Event::Drain) if is_alone_told => (),
@@ -182,6 +194,19 @@ impl Among<'_> {
                 }
             }
         }
+    }
+
+    /// Closes the cell in order, and leaves it to the others.
+    fn drain(&self, mut up: ServedCell) {
+        self.lifecycle.say("another server is to have the cell: closing it here");
+        if let Err(failure) = up.shut() {
+            self.member.quit(&failure.message);
+        }
+        drop(up);
+        if !self.member.leave() {
+            self.member.quit("the store does not say whose the cell is");
+        }
+        self.lifecycle.say("the cell is closed here, and there for another server");
     }
 
     fn service(&self) -> Arc<dyn Service> {
@@ -194,13 +219,6 @@ impl Among<'_> {
             lifecycle: self.lifecycle.clone(),
         })
     }
-
-    /// Ends the process, which may not answer any more: nothing that it still has in memory counts.
-    fn exit(&self, why: &str) -> ! {
-        self.lifecycle.say(&format!("{}: {why}: this process ends", self.ground.dir));
-        self.member.end();
-        std::process::exit(1)
-    }
 }
 
 impl From<News> for Event {
@@ -208,7 +226,6 @@ impl From<News> for Event {
         match news {
             News::Turn(turn) => Event::Turn(turn),
             News::Drain => Event::Drain,
-            News::Over(why) => Event::Over(why),
         }
     }
 }

@@ -276,8 +276,6 @@ enum Event {
     Turn(Turn),
     /// Another server is to have the cell.
     Drain,
-    /// This server is dead for the others.
-    Over(String),
 }
 
 /// The queue of events, and the stage for those who wait.
@@ -413,16 +411,22 @@ impl ServedCell {
     ) -> Result<ServedCell, Fail> {
         let (dir, config, holder) = (&ground.dir, &ground.config, &ground.lock.holder);
         let at = mount_point(dir, options)?;
-        let took_over = if own.is_none() { place::noted(dir)? } else { None };
-        refuse_if_taken_over(dir, took_over.as_ref(), options)
-            .inspect_err(|_| drop(detach_stale(env, dir, options, at.as_deref())))?;
+        let took_over = place::noted(dir)?;
+        if own.is_none() {
+            refuse_if_taken_over(dir, took_over.as_ref(), options)
+                .inspect_err(|_| drop(detach_stale(env, dir, options, at.as_deref())))?;
+        }
         let cell = place::open(env, dir, &config.engine(), own.map(|own| own.turn.number))?;
         let jobs = config.jobs == Jobs::Cgroup;
         let gate_options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
         let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(Machine::default()));
         gate.set_flows(cell.flow_settings());
         match own {
-            Some(own) => own.begin(env, &gate),
+            Some(own) => {
+                own.begin(env, &gate);
+                // of one that had the cell for itself
+                took_over.iter().for_each(|holder| place::forget(dir, holder));
+            }
             None => place::note(dir, holder)?,
         }
         bound.machines.share_locks(&cell, &gate);
@@ -451,7 +455,7 @@ impl ServedCell {
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
-            watch_cell(env, &cell, lifecycle);
+            watch_cell(env, &cell, lifecycle, own.map(|own| own.member.clone()));
         }
         Ok(ServedCell {
             mount,
@@ -474,7 +478,7 @@ impl ServedCell {
                 Event::Signal(signal) => tracing::info!("signal {signal}: ending"),
                 Event::Down => tracing::info!("lee down: ending"),
                 Event::Lost(why) => self.lifecycle.say(&format!("{why}: this process ends")),
-                Event::Turn(_) | Event::Drain | Event::Over(_) => continue, // not of a server that is alone
+                Event::Turn(_) | Event::Drain => continue, // not of a server that is alone
                 Event::Unmounted => {
                     let at = self.started.mount.as_deref().unwrap_or(Path::new("")).display();
                     self.lifecycle.say(&format!("{at} was unmounted"))
@@ -557,7 +561,8 @@ impl Opened<'_> {
         // only now, so that programs do not write below the mount point meanwhile
         let stale = detach_stale(env, dir, options, at.as_deref());
         let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
-        let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir))?;
+        let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir));
+        let doors = self.or_quit(doors)?;
         let service = CellService {
             cell: cell.clone(),
             gate: gate.clone(),
@@ -578,7 +583,17 @@ impl Opened<'_> {
             let service: Weak<CellService> = Arc::downgrade(&service);
             machines.answer_by(service);
         }
-        Ok(Fronts { server: Server::start(env, dir, service)?, mount, machines, doors, stale })
+        let server = self.or_quit(Server::start(env, dir, service))?;
+        Ok(Fronts { server, mount, machines, doors, stale })
+    }
+
+    /// Of several servers one that cannot serve after its clients have come ends as if it was killed: closing the cell
+    /// would take from them what they are to go on with at the next one.
+    fn or_quit<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
+        match (done, self.own) {
+            (Err(fail), Some(own)) => own.member.quit(&fail.to_string()),
+            (done, _) => done,
+        }
     }
 }
 
@@ -818,12 +833,15 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, lifecycle: &Arc<Lifecycle>) {
 }
 
 /// Posts an event when another process has taken the cell over.
-fn watch_cell(env: &Env, cell: &Arc<Cell>, lifecycle: &Arc<Lifecycle>) {
+fn watch_cell(env: &Env, cell: &Arc<Cell>, lifecycle: &Arc<Lifecycle>, member: Option<Arc<Member>>) {
     let (cell, lifecycle, clock) = (Arc::downgrade(cell), lifecycle.clone(), env.clone());
     env.spawn("cell-watch", move || {
         while let Some(why) = cell.upgrade().map(|cell| cell.lost()) {
             match why {
-                Some(why) => return lifecycle.post(Event::Lost(why)),
+                Some(why) => match &member {
+                    Some(member) => member.quit(&why),
+                    None => return lifecycle.post(Event::Lost(why)),
+                },
                 None => clock.sleep(LOST_STEP),
             }
         }

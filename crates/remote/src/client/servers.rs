@@ -3,6 +3,8 @@
 use crate::message::ServerList;
 use parking_lot::Mutex;
 
+/// Servers of one list, at most.
+const SERVERS_MAX: usize = 64;
 /// Servers that were heard of and are not there now, at most: they may come back.
 const GONE_MAX: usize = 32;
 
@@ -13,7 +15,8 @@ pub(super) struct Servers {
 
 struct Known {
     now: ServerList,
-    /// Given, or heard of before.
+    given: Vec<String>,
+    /// Heard of before.
     before: Vec<String>,
     /// Did not answer when it was asked last: asked after the others.
     silent: Option<String>,
@@ -22,15 +25,17 @@ struct Known {
 impl Servers {
     /// Those that are given: host and port, with commas between them.
     pub(super) fn new(given: &str) -> Servers {
-        let before = given.split(',').map(str::to_owned).collect();
-        Servers { known: Mutex::new(Known { now: ServerList::default(), before, silent: None }) }
+        let given = given.split(',').map(str::to_owned).collect();
+        Servers {
+            known: Mutex::new(Known { now: ServerList::default(), given, before: Vec::new(), silent: None }),
+        }
     }
 
     /// All, the one first that has the cell as far as is known.
     pub(super) fn all(&self) -> Vec<String> {
         let known = self.known.lock();
         let mut all = known.now.addresses.clone();
-        for before in &known.before {
+        for before in known.before.iter().chain(&known.given) {
             if !all.contains(before) {
                 all.push(before.clone());
             }
@@ -47,7 +52,9 @@ impl Servers {
 
     /// A server tells of all. False: of a time before another had the cell, of whom this client knows. Nothing is taken
     /// from such a server (docs/decisions/0038, O23).
-    pub(super) fn heard(&self, list: ServerList) -> bool {
+    pub(super) fn heard(&self, mut list: ServerList) -> bool {
+        list.addresses.retain(|address| is_address(address));
+        list.addresses.truncate(SERVERS_MAX);
         let mut known = self.known.lock();
         if list.turn < known.now.turn {
             return false;
@@ -62,6 +69,13 @@ impl Servers {
         known.before.truncate(GONE_MAX);
         true
     }
+}
+
+/// Whether this may be a host, or an address, and a port.
+fn is_address(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    !host.is_empty() && !host.starts_with(['.', '-']) && host.chars().all(fits) && port.parse::<u16>().is_ok()
 }
 
 #[cfg(test)]
@@ -81,6 +95,8 @@ mod tests {
         assert!(!servers.heard(list(4, &["a:1"])) && servers.heard(list(5, &["c:1"])));
         assert_eq!(servers.all(), ["c:1", "a:1", "b:1"], "those that are gone may come back");
         servers.is_silent("c:1");
-        assert_eq!(servers.all(), ["a:1", "b:1", "c:1"]);
+        assert_eq!(servers.all(), ["b:1", "a:1", "c:1"]);
+        assert!(servers.heard(list(6, &["../x:1", "/etc/x:1", "a:x", "a", ":1", "[::1]:1"])));
+        assert_eq!(servers.all(), ["[::1]:1", "c:1", "b:1", "a:1"], "what makes no sense is left out");
     }
 }

@@ -3,17 +3,18 @@
 use super::{ACCEPT_PAUSE, TERM_STEP};
 use crate::keys::Keys;
 use crate::message::{HELLO_BYTES_MAX, Refusal, ServerList, ToClient, ToServer, VERSION, frame, message};
-use leeward_env::Env;
+use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a client may take for a step.
+/// How long a client may take for a step, and for all.
 const STEP_TIME: Duration = Duration::from_secs(2);
+const CLIENT_TIME: Nanos = 5_000_000_000;
 /// Clients that are answered at the same time; others wait to be accepted.
 const CLIENTS_MAX: usize = 64;
 
@@ -73,7 +74,9 @@ fn accept(
     ended: &AtomicBool,
 ) {
     let at_work = Arc::new(AtomicUsize::new(0));
+    let mut clients = Clients(Vec::new());
     while !ended.load(Ordering::Acquire) {
+        clients.end_slow(env.now());
         if at_work.load(Ordering::Acquire) >= CLIENTS_MAX {
             env.sleep(ACCEPT_PAUSE);
             continue;
@@ -82,6 +85,7 @@ fn accept(
             env.sleep(TERM_STEP);
             continue;
         };
+        clients.0.extend(socket.try_clone().map(|socket| (env.now(), socket)));
         at_work.fetch_add(1, Ordering::AcqRel);
         let (tls, servers, working) = (tls.clone(), servers.clone(), at_work.clone());
         let answer = move || {
@@ -93,6 +97,23 @@ fn accept(
         if env.try_spawn("stand-by-tell", answer).is_err() {
             at_work.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+}
+
+/// Clients that are being told, or were, and since when.
+struct Clients(Vec<(Nanos, TcpStream)>);
+
+impl Clients {
+    /// Ends those that have had their time.
+    fn end_slow(&mut self, now: Nanos) {
+        let slow = self.0.partition_point(|(since, _)| now.saturating_sub(*since) > CLIENT_TIME);
+        self.0.drain(..slow).for_each(|(_, socket)| _ = socket.shutdown(Shutdown::Both));
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(_, socket)| _ = socket.shutdown(Shutdown::Both));
     }
 }
 

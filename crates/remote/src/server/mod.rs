@@ -117,6 +117,11 @@ pub trait Hosts: Send + Sync + 'static {
         Term::endless()
     }
 
+    /// Whether this process has lost the cell to another server: what fails now is not answered, and asked for there.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// The servers that share the cell, this one's addresses first; `None`: there is this one only.
     fn servers(&self) -> Option<ServerList> {
         None
@@ -249,7 +254,8 @@ impl Server {
     /// False: they cannot, or the server has ended.
     pub fn wait_recovered(&self) -> bool {
         while !self.shared.recovery.is_over() {
-            if self.shared.has_ended() || self.shared.failed.load(Ordering::Acquire) {
+            let is_over = self.shared.has_ended() || self.shared.term.is_over();
+            if is_over || self.shared.failed.load(Ordering::Acquire) {
                 return false;
             }
             self.shared.env.sleep(RECOVERY_STEP);

@@ -5,6 +5,7 @@ use super::figures::Counts;
 use super::in_order::Lines;
 use super::line::Line;
 use super::logins::{self, Logins};
+use crate::Hosts;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use leeward_env::{Ctx, Door, Nanos, Told};
@@ -555,6 +556,7 @@ impl Session {
             gate: shared.gate.clone(),
             settle: shared.settle.clone(),
             ended: shared.ended.clone(),
+            hosts: shared.hosts.clone(),
             slot: Some(slot),
         }
     }
@@ -715,6 +717,7 @@ pub(super) struct Answer {
     settle: Sender<Settled>,
     /// Whether the server takes no more calls.
     ended: Arc<AtomicBool>,
+    hosts: Arc<dyn Hosts>,
     slot: Option<Slot>,
     /// What it was promised to have at most.
     bytes: usize,
@@ -729,10 +732,10 @@ pub(super) struct Settled {
 }
 
 impl Answer {
-    /// Whether the call is not answered with this error: probably the cell is closed. It was not done, and is
-    /// sent again to the next server.
+    /// Whether the call is not answered with this error: probably the cell is closed, or another server's. It was not
+    /// done, and is sent again to the next server.
     pub(super) fn is_undone_by(&self, e: &Error) -> bool {
-        matches!(e, Error::Io(_)) && self.ended.load(Ordering::Acquire)
+        matches!(e, Error::Io(_)) && (self.ended.load(Ordering::Acquire) || self.hosts.is_lost())
     }
 
     /// Answers. `like`: what was done; `None`: nothing in the file system.
