@@ -15,12 +15,13 @@ use crate::system;
 use leeward_bucket::{Bucket, Location};
 use leeward_env::{Env, Term, hex};
 use leeward_remote::{Keys, ServerList};
-use leeward_servers::{Map, Record, Renewing, Standing, State, Turn, Watching, times};
+use leeward_servers::{Map, Record, Renewing, Standing, State, Turn, Watching, predecessors_ended, times};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin::Failure;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -89,7 +90,7 @@ impl Own {
 }
 
 impl Member {
-    /// Joins the servers of a cell. `addresses`: where clients reach this one.
+    /// Joins the servers of a cell, whose lock on this machine the caller has. `addresses`: where clients reach this one.
     ///
     /// # Errors
     /// The store does not answer, or cannot be used by several servers.
@@ -110,11 +111,14 @@ impl Member {
         let watching = Watching::new(env, &store, &id);
         let failed = |why: String| Fail::new(format!("{cell}: this server cannot join the others: {why}"));
         watching.prepare().map_err(failed)?;
+        let lock = lock_of(cell);
+        predecessors_ended(&*store, &lock).map_err(failed)?;
         let now = (env.wall() / 1_000_000_000) as i64;
         let record = Record {
             id: id.clone(),
             host: system::host(),
             pid: std::process::id(),
+            lock,
             addresses,
             version: env!("CARGO_PKG_VERSION").into(),
             state: State::Alive,
@@ -340,6 +344,15 @@ impl Member {
         }
         bucket.replace(KEY, text.into()).map_err(failed)
     }
+}
+
+/// The lock of the cell on this machine, which this process holds: no other machine has one of this name, nor this machine
+/// after it was started anew. Empty: it is not known.
+fn lock_of(cell: &CellDir) -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let file = std::fs::metadata(cell.lock()).ok();
+    boot.zip(file)
+        .map_or_else(String::new, |(boot, file)| format!("{}-{}-{}", boot.trim(), file.dev(), file.ino()))
 }
 
 /// A thread without which a server is half dead: the process ends when it panics.

@@ -414,7 +414,13 @@ fn a_keeper_brings_a_killed_server_back_as_another_one() {
     assert_eq!(before, u32::try_from(pid).ok());
     // SAFETY: a plain system call on a process that this test has started.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+    let begun = Instant::now();
     until("another server to have the cell", || site.owner().is_some_and(|owner| Some(owner) != before));
+    // nobody waits for the term of one whose keeper knows that it has ended
+    println!("another one has the cell after {:?}", begun.elapsed());
+    let list = site.list();
+    let dead = list["servers"].as_array().expect("a list").iter().find(|server| server["pid"] == pid);
+    assert_eq!(dead.map(|server| &server["state"]), Some(&"ended".into()), "{list}");
     let state_now =
         || run(site.at_store(&mut lee(&["status", CELL, "--json"]), &state)).json()["state"].clone();
     until("it to be served", || state_now() == "serving");

@@ -22,5 +22,5 @@ mod watching;
 pub use overview::{Overview, overview};
 pub use record::{Damaged, MAP, Map, Record, State, is_record, record_name};
 pub use renewing::{Renewing, Standing};
-pub use store::{Failed, Found, Store, order};
+pub use store::{Failed, Found, Store, order, predecessors_ended};
 pub use watching::{Turn, Watching};

@@ -40,6 +40,9 @@ pub struct Record {
     pub host: String,
     /// The process.
     pub pid: u32,
+    /// A lock on its machine that it holds until it has ended, or was killed, and that nobody else can hold meanwhile.
+    #[serde(default)]
+    pub lock: String,
     /// Where clients reach it: host and port.
     pub addresses: Vec<String>,
     /// The version of its program.

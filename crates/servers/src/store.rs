@@ -1,6 +1,7 @@
 //! What the protocol asks of a store.
 
-use crate::record::{Record, decode, encode, record_name};
+use crate::overview::overview;
+use crate::record::{Record, State, decode, encode, record_name};
 use leeward_bucket::{Bucket, Error, Tag};
 use std::fmt;
 
@@ -102,6 +103,20 @@ fn failed(e: Error) -> Failed {
         Error::Exists(_) | Error::Missing(_) => Failed::Conflict,
         e => Failed::Away(e.to_string()),
     }
+}
+
+/// Says of processes that have held this lock, which the caller has now, that they have ended: they answer nothing any more
+/// (O11), and nobody needs to wait for the end of their terms.
+///
+/// # Errors
+/// For a person: the store does not answer.
+pub fn predecessors_ended<S: Store>(store: &S, lock: &str) -> Result<(), String> {
+    for record in overview(store)?.servers {
+        if record.state == State::Alive && record.lock == lock && !lock.is_empty() {
+            order(store, &record.id, |record| record.state = State::Ended)?;
+        }
+    }
+    Ok(())
 }
 
 /// Changes the record of a server from outside: an operator's order, which the server finds when it renews next.

@@ -325,6 +325,7 @@ fn unknown(id: &str) -> Record {
         id: id.to_owned(),
         host: String::new(),
         pid: 0,
+        lock: String::new(),
         addresses: Vec::new(),
         version: String::new(),
         state: State::Dead,

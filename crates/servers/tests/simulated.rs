@@ -329,6 +329,7 @@ impl World {
             id: server.id.clone(),
             host: "h".into(),
             pid: 1,
+            lock: String::new(),
             addresses: Vec::new(),
             version: "1".into(),
             state: State::Alive,
