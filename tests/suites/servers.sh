@@ -74,13 +74,19 @@ os.write(fd, b"x"); os.fsync(fd)' "$MNT/go-on" || { say "programs do not go on";
   echo $(($(now_ms) - begun))
 }
 
+end_writers() {
+  local writers
+  writers=$(cat "$WORK/writers.pid")
+  kill -9 $(pgrep -P "$writers") "$writers"
+}
+
 # programs_end SEED: none of them was told of an error, and all that they noted is there.
 programs_end() {
   local writers
   writers=$(cat "$WORK/writers.pid")
   alive "$writers" || { tail -n 20 "$WORK/writers.log"; say "a program had an error"; return 1; }
   cut -d ' ' -f 1 /proc/uptime >"$WORK/notes/$1.killed"
-  kill -9 $(pgrep -P "$writers") "$writers"
+  end_writers
   python3 "$ROOT/tests/tools/durable.py" verify "$MNT" "$WORK/notes"
   rm -rf "${MNT:?}/$1" "$WORK/notes"
 }
@@ -92,7 +98,7 @@ rounds() {
   for round in $(seq "$2"); do
     all_are_there
     had=$(owner)
-    took+=("$("$3" "$had")") || return 1
+    took+=("$("$3" "$had")") || { end_writers; return 1; }
   done
   say "NOTE $1: a durable write after ${took[*]} ms"
   programs_end "$seed"
@@ -116,7 +122,7 @@ stopped() {
 
 drained() {
   "$LEE" server drain "$(id_of "$1")" --cell "$CELL" >/dev/null || return 1
-  go_on
+  go_on || return 1
   owned_by_another "$1" || return 1
   "$LEE" server undrain "$(id_of "$1")" --cell "$CELL" >/dev/null
 }
@@ -135,7 +141,8 @@ store_away() {
   wait_gone "$pid" 20
   sleep 4
   server_start
-  go_on
+  go_on || return 1
+  [ "$(owner)" = "$1" ] || { say "another server has the cell"; return 1; }
 }
 
 servers_killed() { rounds killed "$KILLS" killed; }

@@ -58,14 +58,13 @@ pub struct Member {
     watching: Mutex<Watching<Bucket>>,
     seen: Mutex<Seen>,
     ended: AtomicBool,
+    quitting: AtomicBool,
 }
 
 /// What was seen last.
 #[derive(Default)]
 struct Seen {
     map: Map,
-    /// The owner, if it was seen to live.
-    owner: Option<Record>,
     /// The records of servers that are alive and not silent.
     alive: Vec<Record>,
     draining: bool,
@@ -141,6 +140,7 @@ impl Member {
             watching: Mutex::new(watching),
             seen: Mutex::default(),
             ended: AtomicBool::new(false),
+            quitting: AtomicBool::new(false),
         });
         let (renews, looks, tell) = (member.clone(), member.clone(), post.clone());
         env.spawn("server-renew", move || {
@@ -208,10 +208,7 @@ impl Member {
             }
             seen.trouble = trouble;
             seen.map = watching.map().cloned().unwrap_or_default();
-            seen.owner = watching.living_owner().cloned();
-            let is_alive =
-                |(record, silent): &(&Record, u64)| record.state == State::Alive && *silent < times::SILENT;
-            seen.alive = watching.servers().filter(is_alive).map(|(record, _)| record.clone()).collect();
+            seen.alive = watching.living().cloned().collect();
             let owns = seen.map.owner.as_ref() == Some(&self.id);
             drop(seen);
             if owns {
@@ -227,7 +224,7 @@ impl Member {
 
     /// Whether another server would take the cell at once.
     pub fn has_successor(&self) -> bool {
-        self.watching.lock().successor().is_some()
+        self.watching.lock().has_successor()
     }
 
     /// Whether an operator wants it to serve nothing.
@@ -237,7 +234,9 @@ impl Member {
 
     /// Another server that has the cell, and was seen to live.
     pub fn other_owner(&self) -> Option<Record> {
-        self.seen.lock().owner.clone().filter(|owner| owner.id != self.id)
+        let seen = self.seen.lock();
+        let owner = seen.map.owner.as_ref().filter(|owner| **owner != self.id)?;
+        seen.alive.iter().find(|record| record.id == *owner).cloned()
     }
 
     /// Leaves the cell, which is closed, to the others. False: whose it is is not known, so this process has to end.
@@ -261,6 +260,10 @@ impl Member {
     /// which ask the next server for what was not answered.
     pub fn quit(&self, why: &str) -> ! {
         self.term.end();
+        while self.quitting.swap(true, Ordering::AcqRel) {
+            // another thread does it
+            self.env.sleep(END_TIME);
+        }
         (self.say)(&format!("{why}: this process ends"));
         self.end();
         std::process::exit(BEGIN_ANEW.into())

@@ -9,6 +9,7 @@ use leeward_bucket::server::{KEY, Server as Store};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,15 +102,17 @@ impl Site {
             .as_str()
             .expect("a token")
             .to_owned();
-        let mount = Mount {
+        let mut mount = Mount {
             site: self,
             at: self.place.beside(&format!("m-{name}")),
             keys: self.place.beside(&format!("k-{name}")),
+            pid: 0,
         };
         fs::create_dir(&mount.at).expect("a mount point");
         let servers: Vec<String> = servers.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
-        let at = mount.at.to_str().expect("UTF-8");
-        mount.lee(&["mount", &servers.join(","), at, "--background", "--token", &token]).good();
+        let (servers, at) = (servers.join(","), mount.at.to_str().expect("UTF-8"));
+        let line = ["mount", &servers, at, "--background", "--token", &token, "--json"];
+        mount.pid = mount.lee(&line).json()["pid"].as_i64().expect("a pid") as i32;
         told();
         mount
     }
@@ -166,6 +169,7 @@ struct Mount<'a> {
     site: &'a Site,
     at: PathBuf,
     keys: PathBuf,
+    pid: i32,
 }
 
 impl Mount<'_> {
@@ -180,10 +184,17 @@ impl Mount<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.at.join(name)
     }
+
+    /// To the process of the mount.
+    fn signal(&self, signal: i32) {
+        // SAFETY: a plain system call on a process that this test has started.
+        unsafe { libc::kill(self.pid, signal) };
+    }
 }
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
+        self.signal(libc::SIGCONT);
         if std::thread::panicking() {
             let state = self.keys.with_extension("state");
             let said = Command::new("sh").arg("-c").arg("cat \"$0\"/mounts/*/log").arg(state).output();
@@ -193,6 +204,24 @@ impl Drop for Mount<'_> {
         }
         let _ = self.lee(&["down", self.at.to_str().unwrap_or_default()]);
         let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+    }
+}
+
+/// What a keeper keeps with this state directory; ended the hard way when a test fails.
+struct Kept(PathBuf);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let dirs = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        for file in dirs.flat_map(|dir| ["keeper", "lock"].map(|name| dir.path().join(name))) {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let pid = serde_json::from_str::<Value>(&text).ok().and_then(|value| value["pid"].as_i64());
+            let pid = pid.and_then(|pid| i32::try_from(pid).ok());
+            if let Some(pid) = pid.filter(|pid| Place::is_lee(*pid) || Place::is_keeper(*pid)) {
+                // SAFETY: a plain system call; only on one that has the lock of this test's own directory, or keeps it.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        }
     }
 }
 
@@ -313,16 +342,30 @@ fn a_server_that_was_stopped_answers_nothing_when_it_wakes_up() {
     let site = Site::new();
     let (a, b) = (site.serve("a"), site.serve("b"));
     let (mount, old) = (site.mount("m", &a, &[&a, &b]), site.mount("old", &a, &[&a]));
-    fs::write(old.path("f"), "before").expect("written");
+    // more than what a machine gets when it opens a file
+    fs::write(mount.path("f"), vec![b'1'; 2 << 20]).expect("written");
+    let file = File::open(old.path("f")).expect("open");
     let writers = Writers::start(&mount, "w");
     writers.go_on(20);
+    // the one asks, the other is stopped before it can answer; then the machine that asks is stopped, too
     a.signal(libc::SIGSTOP);
+    let (told, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 16];
+        told.send(file.read_at(&mut bytes, 1 << 20).map(|_| bytes))
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    old.signal(libc::SIGSTOP);
     writers.go_on(20);
-    fs::write(mount.path("f"), "after").expect("written");
+    let changed = File::options().write(true).open(mount.path("f")).expect("open");
+    changed.write_all_at(&[b'2'; 16], 1 << 20).expect("written");
+    changed.sync_all().expect("durable");
+    // what it was asked is there when it wakes up
     a.signal(libc::SIGCONT);
-    let (read, at) = (std::sync::mpsc::channel(), old.path("f"));
-    std::thread::spawn(move || read.0.send(fs::read_to_string(at)));
-    assert_eq!(read.1.recv_timeout(TAKE_OVER).expect("an answer").expect("read"), "after");
+    std::thread::sleep(Duration::from_millis(100));
+    old.signal(libc::SIGCONT);
+    let read = heard.recv_timeout(TAKE_OVER).expect("an answer").expect("read");
+    assert_eq!(read, [b'2'; 16], "an answer of before");
     assert_eq!(a.ended(), 5, "{}", a.said());
     assert!(a.said().contains("marked this one as dead") || a.said().contains("taken over"), "{}", a.said());
     assert_eq!(site.owner(), Some(b.pid()));
@@ -410,6 +453,7 @@ fn a_keeper_brings_a_killed_server_back_as_another_one() {
     let started = run(site.at_store(&mut lee(&line), &state)).json();
     let pid = started["pid"].as_i64().expect("a pid") as i32;
     let end = || run(site.at_store(&mut lee(&["down", CELL]), &state));
+    let _kept = Kept(state.clone());
     let before = site.owner();
     assert_eq!(before, u32::try_from(pid).ok());
     // SAFETY: a plain system call on a process that this test has started.

@@ -72,6 +72,9 @@ pub struct Map {
     pub epoch: u64,
     /// Dead servers that may have answered until shortly before this turn.
     pub after: Vec<String>,
+    /// The server before this turn has not left the cell in order.
+    #[serde(default)]
+    pub after_crash: bool,
 }
 
 impl Map {
@@ -79,12 +82,13 @@ impl Map {
     pub(crate) fn taken_by(&self, id: &str, dead: Option<&str>) -> Map {
         let mut after = self.after.clone();
         after.extend(dead.filter(|dead| !self.after.iter().any(|id| id == dead)).map(str::to_owned));
-        Map { version: self.version + 1, owner: Some(id.to_owned()), epoch: self.version + 1, after }
+        let after_crash = self.owner.is_some();
+        Map { version: self.version + 1, owner: Some(id.to_owned()), epoch: self.version + 1, after, after_crash }
     }
 
     /// The map in which the cell is nobody's, after a turn that has ended in order.
     pub(crate) fn left(&self) -> Map {
-        Map { version: self.version + 1, owner: None, epoch: self.epoch, after: Vec::new() }
+        Map { version: self.version + 1, owner: None, ..Map { epoch: self.epoch, ..Map::default() } }
     }
 }
 

@@ -18,8 +18,10 @@ pub const RENEW: Duration = Duration::from_millis(500);
 /// How often it looks at the map, and at the record of the owner.
 pub const LOOK: Duration = Duration::from_millis(250);
 /// Each so many looks are at all servers.
-pub const LOOK_AT_ALL: u64 = 4;
+pub const LOOK_AT_ALL: u64 = 2;
 /// A cell that is nobody's for so long is also taken by a server that was to be drained.
 pub const UNWANTED: Nanos = 5000 * MILLI;
+/// Who was silent for so long is not thought to live because nobody could look.
+pub const GONE: Nanos = 10_000 * MILLI;
 /// Records of servers that have ended, or are dead, are removed after this time.
 pub const KEPT: Nanos = 600_000 * MILLI;

@@ -2,7 +2,7 @@
 
 use crate::record::{Damaged, MAP, Map, Record, State, decode, encode, is_record, record_name};
 use crate::store::{Failed, Store};
-use crate::times::{KEPT, LOOK_AT_ALL, LOOKED, OVER, SILENT, UNWANTED};
+use crate::times::{GONE, KEPT, LOOK_AT_ALL, LOOKED, OVER, SILENT, UNWANTED};
 use leeward_env::{Env, Nanos, Term};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Turn {
     pub number: u64,
     /// Nobody is answered before this time of [`Env::now`]: a server before may answer until then.
     pub not_before: Nanos,
+    /// The server before has not left the cell in order.
+    pub after_crash: bool,
 }
 
 /// A server that was seen.
@@ -76,23 +78,19 @@ impl<S: Store> Watching<S> {
         self.map.as_ref().map(|(map, _)| map)
     }
 
-    /// The servers that were seen, and how long each has not changed its record, nanoseconds.
-    pub fn servers(&self) -> impl Iterator<Item = (&Record, Nanos)> {
-        let there = self.servers.values().filter(|seen| seen.tag.is_some());
-        there.map(|seen| (&seen.record, self.looked.saturating_sub(seen.changed)))
+    /// The servers that were seen to renew their records lately; of this one's own it is known.
+    pub fn living(&self) -> impl Iterator<Item = &Record> {
+        let lives = |seen: &&Seen<S::Tag>| {
+            let is_renewed = seen.was_renewed || seen.record.id == self.id;
+            let is_heard = self.looked.saturating_sub(seen.changed) < SILENT;
+            seen.tag.is_some() && seen.record.state == State::Alive && is_renewed && is_heard
+        };
+        self.servers.values().filter(lives).map(|seen| &seen.record)
     }
 
-    /// The owner, if it was seen to renew its record lately.
-    pub fn living_owner(&self) -> Option<&Record> {
-        let seen = self.servers.get(self.map()?.owner.as_ref()?)?;
-        let lives = seen.was_renewed && seen.record.state == State::Alive && seen.tag.is_some();
-        (lives && self.looked.saturating_sub(seen.changed) < SILENT).then_some(&seen.record)
-    }
-
-    /// Another server that would take the cell now.
-    pub fn successor(&self) -> Option<&Record> {
-        let may = |record: &Record| record.state == State::Alive && !record.draining && record.id != self.id;
-        self.servers().find(|(record, silent)| may(record) && *silent < SILENT).map(|(record, _)| record)
+    /// Whether another server would take the cell now.
+    pub fn has_successor(&self) -> bool {
+        self.living().any(|record| record.id != self.id && !record.draining)
     }
 
     /// Makes the map, where this is the first server that the cell ever has. Before the server's own record is made:
@@ -123,6 +121,7 @@ impl<S: Store> Watching<S> {
             self.look().map_err(|e| e.to_string())?;
             let (map, tag) = self.map.clone().ok_or(NO_MAP)?;
             if map.owner.as_deref() == Some(&self.id) {
+                self.free_since = None;
                 return Ok(self.turn(&map));
             }
             let owner = map.owner.as_deref();
@@ -154,6 +153,7 @@ impl<S: Store> Watching<S> {
     /// Leaves the cell, which this server owns and answers nothing of any more, to the others (O24 to O26). True: it is
     /// another's, or nobody's. False: it is not known to be, and may still become so: this server has to end.
     pub fn leave(&mut self) -> bool {
+        self.free_since = None;
         for _ in 0..3 {
             match self.map.clone() {
                 Some((map, tag)) if map.owner.as_deref() == Some(&self.id) => {
@@ -202,13 +202,16 @@ impl<S: Store> Watching<S> {
         Ok(())
     }
 
-    /// All count as seen just now.
+    /// Those that were not gone for long before, and the owner, count as seen just now.
     fn give_time(&mut self) {
-        let now = self.env.now();
-        self.servers
-            .values_mut()
-            .filter(|seen| seen.record.state == State::Alive)
-            .for_each(|seen| seen.changed = now);
+        let (now, looked) = (self.env.now(), self.looked);
+        let owner = self.map().and_then(|map| map.owner.clone());
+        for (id, seen) in &mut self.servers {
+            let is_fresh = looked.saturating_sub(seen.changed) < GONE || owner.as_ref() == Some(id);
+            if is_fresh && seen.record.state == State::Alive {
+                seen.changed = now;
+            }
+        }
     }
 
     fn look_at_servers(&mut self, owner: Option<String>, after: Vec<String>) -> Result<(), LookFailed> {
@@ -315,7 +318,7 @@ impl<S: Store> Watching<S> {
         self.told = map.epoch;
         let over = |id: &String| self.servers.get(id).map(|seen| seen.changed + OVER);
         let not_before = map.after.iter().filter_map(over).max().unwrap_or_default();
-        Some(Turn { number: map.epoch, not_before })
+        Some(Turn { number: map.epoch, not_before, after_crash: map.after_crash })
     }
 }
 

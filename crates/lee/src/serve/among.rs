@@ -74,14 +74,19 @@ impl Among<'_> {
         let mut bound = Some(bound);
         loop {
             // answers until the one that comes with a turn takes its place
-            let control = Server::start(self.env, &self.ground.dir, self.service())?;
+            let control = match Server::start(self.env, &self.ground.dir, self.service()) {
+                Err(fail) if startup.is_none() => self.member.quit(&fail.to_string()),
+                control => control?,
+            };
             let Next::Serve(turn) = self.stand_by(&mut startup, bound.take())? else {
                 self.lifecycle.ended(Ok(()));
                 return Ok(());
             };
+            // it has the cell all the same because nobody else took it
+            let was_draining = self.member.is_draining();
             let up = self.begin_turn(turn, startup.is_some() && created);
             drop(control);
-            if !self.take_turn(up, &mut startup)? {
+            if !self.take_turn((up, was_draining), &mut startup)? {
                 return Ok(());
             }
         }
@@ -109,7 +114,10 @@ impl Among<'_> {
                 }
                 continue;
             };
-            elsewhere = self.tell_clients(&mut bound)?;
+            elsewhere = self.tell_clients(&mut bound).unwrap_or_else(|fail| {
+                tracing::warn!("{fail}");
+                None
+            });
             if let Some(startup) = startup.take() {
                 let (listen, served_by) = (self.options.doors.listen.clone(), Some(owner.host));
                 startup.started(&super::Started { listen, served_by, ..self.ground.started() })?;
@@ -158,23 +166,25 @@ impl Among<'_> {
     }
 
     /// Serves the cell. True: it is there for another server now, and this one stands by.
-    fn take_turn(&self, mut up: ServedCell, startup: &mut Option<&mut dyn Startup>) -> Result<bool, Fail> {
+    fn take_turn(
+        &self,
+        (mut up, was_draining): (ServedCell, bool),
+        startup: &mut Option<&mut dyn Startup>,
+    ) -> Result<bool, Fail> {
         if let Some(startup) = startup.take()
             && let Err(fail) = startup.started(&up.started)
         {
             up.close()?;
             return Err(fail);
         }
-        // one that has the cell although it was to be drained has it because nobody else took it
-        let (mut not_before, mut is_alone_told) = (0, false);
-        if self.member.is_draining() {
-            not_before = self.env.now() + AGAIN_TIME;
-        }
+        let not_before = if was_draining { self.env.now() + AGAIN_TIME } else { 0 };
+        let mut is_alone_told = false;
         loop {
             match self.inbox.recv() {
                 Ok(Event::Signal(_) | Event::Down) | Err(_) => {
                     up.close()?;
-                    // so that another server need not find out
+                    // so that another server need not find out, and this one does not take it again
+                    self.member.term().end();
                     self.member.leave();
                     return Ok(false);
                 }

@@ -574,7 +574,10 @@ impl Opened<'_> {
             name: dir.to_string(),
             metrics: ground.metrics.clone(),
             holder: ground.lock.holder.clone(),
-            after_a_crash: AtomicBool::new(options.is_after_crash(dir)),
+            after_a_crash: AtomicBool::new(match self.own {
+                Some(own) => own.turn.after_crash,
+                None => options.is_after_crash(dir),
+            }),
             member: self.own.map(|own| own.member.clone()),
             lifecycle: self.lifecycle.clone(),
         };

@@ -32,6 +32,8 @@ const SILENT_TIME: Nanos = 4_000_000_000;
 /// Pauses between attempts: the first, and the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The longest while another server may take over at any moment.
+const PAUSE_OF_SEVERAL_MAX: Duration = Duration::from_millis(250);
 /// How long a pause is when the server does not let this host in.
 const PAUSE_REFUSED: Duration = Duration::from_secs(5);
 
@@ -77,7 +79,8 @@ fn run(shared: &Weak<Shared>, first: Link) {
                 }
                 shared.still_away(&unreachable);
                 shared.pause(pause);
-                pause = (pause * 2).min(PAUSE_MAX.max(pause));
+                let most = if shared.servers.all().len() > 1 { PAUSE_OF_SEVERAL_MAX } else { PAUSE_MAX };
+                pause = (pause * 2).min(most.max(pause));
             }
         }
         if matches!(shared.state.lock().phase, Phase::Ended) {
@@ -89,6 +92,7 @@ fn run(shared: &Weak<Shared>, first: Link) {
 impl Shared {
     /// Tries all servers that may have the cell. One that stands by says which one has it: that is tried next.
     fn connect(&self) -> Result<Link, Unreachable> {
+        self.servers.begin_round();
         let (mut tried, mut why) = (Vec::new(), None);
         while let Some(server) = self.servers.all().into_iter().find(|server| !tried.contains(server)) {
             match self.connect_to_any(&server) {
@@ -165,9 +169,12 @@ impl Shared {
                     }
                 }
                 Ok(Received::Nothing) => {
-                    // the system answers also for a process that was stopped
-                    let is_short = is_one_of_several && link.pipe.is_handshaking();
-                    let time = if is_short { ONE_OF_SEVERAL_TIME } else { CONNECT_TIME };
+                    // the system answers also for a process that was stopped, and the process though it may not
+                    let time = match (is_one_of_several, link.pipe.is_handshaking()) {
+                        (true, true) => ONE_OF_SEVERAL_TIME,
+                        (true, false) => 2 * ONE_OF_SEVERAL_TIME,
+                        (false, _) => CONNECT_TIME,
+                    };
                     let left = (begun + time.as_nanos() as u64).saturating_sub(self.env.now());
                     if left == 0 {
                         return Err(silent(&io::ErrorKind::TimedOut.into()));

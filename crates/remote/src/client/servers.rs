@@ -3,6 +3,8 @@
 use crate::message::ServerList;
 use parking_lot::Mutex;
 
+/// Of those so many are asked in a round: each may take a second, and the others wait for this machine for 6.
+const BEFORE_AT_ONCE: usize = 2;
 /// Servers of one list, at most.
 const SERVERS_MAX: usize = 64;
 /// Servers that were heard of and are not there now, at most: they may come back.
@@ -35,7 +37,7 @@ impl Servers {
     pub(super) fn all(&self) -> Vec<String> {
         let known = self.known.lock();
         let mut all = known.now.addresses.clone();
-        for before in known.before.iter().chain(&known.given) {
+        for before in known.before.iter().take(BEFORE_AT_ONCE).chain(&known.given) {
             if !all.contains(before) {
                 all.push(before.clone());
             }
@@ -43,6 +45,13 @@ impl Servers {
         // the others keep their order
         all.sort_by_key(|server| known.silent.as_ref() == Some(server));
         all
+    }
+
+    /// A round through all begins: of those that are gone others are asked than in the last one.
+    pub(super) fn begin_round(&self) {
+        let mut known = self.known.lock();
+        let by = BEFORE_AT_ONCE.min(known.before.len());
+        known.before.rotate_left(by);
     }
 
     /// One does not answer.
@@ -60,7 +69,9 @@ impl Servers {
             return false;
         }
         let before = std::mem::replace(&mut known.now, list);
-        known.silent = None;
+        if before.turn < known.now.turn {
+            known.silent = None;
+        }
         for server in before.addresses {
             if !known.before.contains(&server) {
                 known.before.insert(0, server);
@@ -93,10 +104,19 @@ mod tests {
         assert!(servers.heard(list(5, &["b:1", "c:1"])));
         assert_eq!(servers.all(), ["b:1", "c:1", "a:1"]);
         assert!(!servers.heard(list(4, &["a:1"])) && servers.heard(list(5, &["c:1"])));
-        assert_eq!(servers.all(), ["c:1", "a:1", "b:1"], "those that are gone may come back");
+        assert_eq!(servers.all(), ["c:1", "b:1", "a:1"], "those that are gone may come back");
         servers.is_silent("c:1");
         assert_eq!(servers.all(), ["b:1", "a:1", "c:1"]);
         assert!(servers.heard(list(6, &["../x:1", "/etc/x:1", "a:x", "a", ":1", "[::1]:1"])));
         assert_eq!(servers.all(), ["[::1]:1", "c:1", "b:1", "a:1"], "what makes no sense is left out");
+        let many: Vec<String> = (0..9).map(|n| format!("n{n}:1")).collect();
+        assert!(servers.heard(ServerList { turn: 7, addresses: many }) && servers.heard(list(8, &["d:1"])));
+        let mut asked: Vec<String> = Vec::new();
+        for _ in 0..8 {
+            servers.begin_round();
+            assert!(servers.all().len() <= 5, "this one, two that are gone, and those given");
+            asked.extend(servers.all());
+        }
+        assert!((0..9).all(|n| asked.contains(&format!("n{n}:1"))), "each has its turn");
     }
 }
