@@ -83,7 +83,13 @@ impl Map {
         let mut after = self.after.clone();
         after.extend(dead.filter(|dead| !self.after.iter().any(|id| id == dead)).map(str::to_owned));
         let after_crash = self.owner.is_some();
-        Map { version: self.version + 1, owner: Some(id.to_owned()), epoch: self.version + 1, after, after_crash }
+        Map {
+            version: self.version + 1,
+            owner: Some(id.to_owned()),
+            epoch: self.version + 1,
+            after,
+            after_crash,
+        }
     }
 
     /// The map in which the cell is nobody's, after a turn that has ended in order.

@@ -9,8 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Objects with their versions, and the last version.
+type All = (BTreeMap<String, (Vec<u8>, u64)>, u64);
+
 #[derive(Default)]
-struct Objects(Mutex<(BTreeMap<String, (Vec<u8>, u64)>, u64)>);
+struct Objects(Mutex<All>);
 
 impl Objects {
     fn put(&self, name: &str, body: Vec<u8>, tag: Option<u64>) -> Result<u64, Failed> {

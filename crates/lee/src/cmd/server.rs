@@ -157,7 +157,8 @@ impl Servers<'_> {
         let record = self.find(&before, server)?;
         let begun = env.now();
         let has_cell = |all: &Overview| all.map.owner.as_ref() == Some(&record.id);
-        let may_take = |other: &&Record| other.id != record.id && !other.draining && other.state == State::Alive;
+        let may_take =
+            |other: &&Record| other.id != record.id && !other.draining && other.state == State::Alive;
         if has_cell(&before) && !before.servers.iter().any(|other| may_take(&other)) {
             return Err(Fail::new(format!(
                 "no other server stands by to take the cell from {}: start one with `lee serve {}`",
