@@ -410,8 +410,16 @@ fn call_in(
             return Then::GoOn;
         }
         Begun::Over => return Then::End,
-        Begun::Wrong => {
-            connection.refuse(Refusal::Malformed, "a call has a number that is not its slot's next");
+        Begun::Wrong(last, how) => {
+            let text = format!(
+                "a call has a number that is not its slot's next: {} after {last} ({how}) in slot {}",
+                slot.number, slot.place
+            );
+            tracing::error!("{}: {text}: its session ends", session.host().name);
+            connection.refuse(Refusal::Malformed, &text);
+            // else the client would send the same again for ever: it is told the truth about what it had asked for
+            shared.may_have_lost(session, "its session could not go on");
+            shared.forget_session(session);
             return Then::End;
         }
     }

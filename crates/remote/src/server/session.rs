@@ -138,6 +138,18 @@ enum Progress {
     Done(Told),
 }
 
+impl Progress {
+    fn name(&self) -> &'static str {
+        match self {
+            Progress::Running => "at work",
+            Progress::Repeatable => "over",
+            Progress::Listed(_) => "a list",
+            Progress::Answered(_) => "answered",
+            Progress::Done(_) => "done by a process before",
+        }
+    }
+}
+
 /// What becomes of a call.
 pub(super) enum Begun {
     Run,
@@ -148,7 +160,8 @@ pub(super) enum Begun {
     Answered(Arc<[u8]>),
     /// By a process before.
     Done(Told),
-    Wrong,
+    /// Its number is not the next: that of the last call in the slot, and how that is.
+    Wrong(u32, &'static str),
     /// The session has ended.
     Over,
 }
@@ -493,7 +506,7 @@ impl Session {
     /// A call comes.
     pub(super) fn begin(&self, slot: Slot) -> Begun {
         if slot.place >= SLOTS_MAX {
-            return Begun::Wrong;
+            return Begun::Wrong(0, "no slot");
         }
         let mut state = self.state.lock();
         if state.ended || self.is_away() {
@@ -511,7 +524,7 @@ impl Session {
         match &mut at.call {
             _ if slot.number == next_number(at.number) && is_free => (),
             _ if is_later => (),
-            _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong,
+            _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong(at.number, at.call.name()),
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
@@ -833,7 +846,7 @@ mod tests {
         let at = |number| Slot { place: 0, number };
         assert!(matches!(session.begin(at(1)), Begun::Run));
         session.state.lock().slots[0] = Place { number: u32::MAX, call: Progress::Repeatable };
-        assert!(matches!(session.begin(at(0)), Begun::Wrong));
+        assert!(matches!(session.begin(at(0)), Begun::Wrong(..)));
         assert!(matches!(session.begin(at(1)), Begun::Run));
         assert!(matches!(session.begin(at(1)), Begun::Running));
     }
@@ -845,7 +858,7 @@ mod tests {
         let session = session().known(vec![(0, Outcome { call: 5, told })], &record);
         let at = |place, number| Slot { place, number };
         for earlier in [0, 3, 4] {
-            assert!(matches!(session.begin(at(0, earlier)), Begun::Wrong), "{earlier}");
+            assert!(matches!(session.begin(at(0, earlier)), Begun::Wrong(..)), "{earlier}");
         }
         assert_eq!(session.done_before(at(0, 5)), Some(told));
         assert!(matches!(session.begin(at(0, 5)), Begun::Done(found) if found == told));
@@ -854,7 +867,7 @@ mod tests {
         assert!(matches!(session.begin(at(0, 6)), Begun::Run));
         assert!(matches!(session.begin(at(1, 1000)), Begun::Run), "of a slot nothing is known");
         assert!(matches!(session.begin(at(1, 1000)), Begun::Running));
-        assert!(matches!(session.begin(at(1, 1002)), Begun::Wrong));
+        assert!(matches!(session.begin(at(1, 1002)), Begun::Wrong(..)));
     }
 
     #[test]
