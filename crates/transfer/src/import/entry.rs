@@ -9,6 +9,11 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+/// The ACL that says who may open a file.
+const ACL: &CStr = c"system.posix_acl_access";
+/// Set-uid and set-gid.
+const SET_ID: u32 = 0o6000;
+
 /// A name on both sides.
 struct Pair<'a> {
     name: &'a CStr,
@@ -69,6 +74,8 @@ impl Pass {
         // an inode with other names must not get the content of this one
         let is_ours = match stat.nlink {
             1 => there.nlink == 1,
+            // nor one that must change, for whoever has its other names
+            _ if there.nlink > 1 && !(looks_same(stat, &there) && stat.size == there.size) => false,
             _ => self.links.lock().may_stand_for(there.id, stat.id),
         };
         let is_device = matches!(stat.kind, Kind::CharDevice | Kind::BlockDevice);
@@ -135,18 +142,13 @@ impl Pass {
 
     fn copy_file(&self, worker: &mut Worker, dir: &Dir, pair: &Pair<'_>) -> Result<FileId, Problem> {
         let source = open_source(pair)?;
-        let (file, to) = match &pair.there {
-            None => {
-                let file = dir.make_file(pair.name).target()?;
-                let to = Inode::of_file(&file).target()?;
-                (file, to)
-            }
-            Some(there) => {
-                let to = same_inode(dir, pair.name, there)?;
-                (open_target(&to, there).target()?, to)
-            }
+        let kept = kept_inode(dir, pair)?;
+        let is_new = kept.is_none();
+        let (file, to) = match (kept, pair.there) {
+            (Some(to), Some(there)) => (open_target(&to, &there).target()?, to),
+            _ => make_anew(dir, pair).target()?,
         };
-        let copied = self.copy(worker, &source, &file, pair.there.is_none())?;
+        let copied = self.copy(worker, &source, &file, is_new)?;
         self.attributes(pair.from, &copied.before, &to)?;
         if !copied.settled {
             self.unsettled(pair.path);
@@ -196,6 +198,28 @@ impl Pass {
 fn same_inode(dir: &Dir, name: &CStr, there: &Stat) -> Result<Inode, Problem> {
     let inode = dir.inode(name).target()?;
     if inode.stat().target()?.id == there.id { Ok(inode) } else { Err(Problem::Changed) }
+}
+
+/// The inode of the target, if the new content may be written into it: whoever may read or run it
+/// now may do so with the source. Otherwise a new one takes its place, which nobody else may open
+/// until its content is whole.
+fn kept_inode(dir: &Dir, pair: &Pair<'_>) -> Result<Option<Inode>, Problem> {
+    let (Some(there), stat) = (pair.there, &pair.stat) else { return Ok(None) };
+    let same_rights = (there.uid, there.gid, there.mode) == (stat.uid, stat.gid, stat.mode);
+    if !same_rights || there.mode & SET_ID != 0 || there.nlink > 1 {
+        return Ok(None);
+    }
+    let to = same_inode(dir, pair.name, &there)?;
+    let same_acl = to.attribute(ACL).target()? == pair.from.attribute(ACL).source()?;
+    Ok(same_acl.then_some(to))
+}
+
+fn make_anew(dir: &Dir, pair: &Pair<'_>) -> io::Result<(File, Inode)> {
+    if pair.there.is_some() {
+        dir.remove_file(pair.name)?;
+    }
+    let file = dir.make_file(pair.name)?;
+    Inode::of_file(&file).map(|to| (file, to))
 }
 
 fn open_source(pair: &Pair<'_>) -> Result<File, Problem> {
