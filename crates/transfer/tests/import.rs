@@ -5,9 +5,10 @@ mod common;
 
 use common::{Place, assert_same, import, import_until, is_root, options, run, try_import, walk};
 use leeward_transfer::Error;
-use leeward_transfer::import::{Options, Outcome};
+use leeward_transfer::import::{self, Control, Options, Outcome};
+use leeward_transfer::sys::Dir;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -146,6 +147,62 @@ fn what_the_target_has_beside_stays() {
     assert_eq!((summary.only_in_target, summary.removed), (2, 0));
     assert_eq!(fs::read_to_string(target.join("a")).expect("a"), "other");
     assert_eq!(fs::read_to_string(target.join("b")).expect("b"), "a", "b was not written to through a");
+}
+
+/// Somebody has the old file open, or may open it: he must not get the new content.
+#[test]
+fn new_content_is_not_written_into_what_others_may_read() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let names = ["mode", "owner", "acl", "set-id", "same"];
+    for name in names {
+        fs::write(source.join(name), "old").expect("a file");
+    }
+    let set = |name: &str, mode| {
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    for name in names {
+        set(name, if name == "set-id" { 0o4755 } else { 0o644 });
+    }
+    import(&source, &target, options());
+    let open = names.map(|name| File::open(target.join(name)).expect("a file"));
+    for name in names {
+        fs::write(source.join(name), "secret").expect("a change");
+    }
+    set("mode", 0o600);
+    set("set-id", 0o4755);
+    chown(source.join("owner"), Some(1000), None).expect("an owner");
+    run(Command::new("setfacl").args(["-m", "u:1000:rw-"]).arg(source.join("acl")));
+    import(&source, &target, options());
+    assert_same(&source, &target, &[]);
+    let seen = open.map(|file| std::io::read_to_string(file).expect("text"));
+    assert_eq!(seen, ["old", "old", "old", "old", "secret"], "{names:?}");
+}
+
+/// A file of the target has another name, which the source does not have.
+#[test]
+fn what_has_other_names_is_not_changed_through_one_of_them() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("a"), "text").expect("a file");
+    fs::hard_link(source.join("a"), source.join("b")).expect("a link");
+    import(&source, &target, options());
+    fs::hard_link(target.join("a"), place.at("beside")).expect("a link");
+    let owner = || fs::metadata(place.at("beside")).map(|m| m.uid()).expect("it is there");
+    let before = owner();
+    chown(source.join("a"), Some(1000), None).expect("an owner");
+    import(&source, &target, options());
+    assert_eq!(owner(), before);
+    fs::write(source.join("a"), "other").expect("a change");
+    import(&source, &target, options());
+    assert_eq!(fs::read_to_string(place.at("beside")).expect("text"), "text");
+    assert_same(&source, &target, &[]);
 }
 
 #[test]
@@ -462,10 +519,23 @@ fn excluded_names_are_left_alone_on_both_sides() {
 fn one_import_into_a_target_at_a_time() {
     let place = Place::new();
     let (source, target) = (place.dir("source"), place.dir("target"));
-    let other = leeward_transfer::sys::Dir::open(&target).expect("the target");
+    let other = Dir::open(&target).expect("the target");
     assert!(other.lock());
     let refused = try_import(&source, &target, options()).expect_err("it is locked");
     assert!(refused.to_string().contains("another import"), "{refused}");
     drop(other);
     import(&source, &target, options());
+}
+
+#[test]
+fn the_lock_is_held_to_the_end_of_a_pass() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("file"), "x").expect("a file");
+    let open = |path: &Path| Dir::open(path).expect("a directory");
+    let sync = |_: &Dir| if open(&target).lock() { Err("nobody has the lock".into()) } else { Ok(()) };
+    let control = Control { stopped: &|| false, sync: &sync, progress: &|_| {} };
+    let env = leeward_env::Env::real();
+    let ended = import::run(&env, (open(&source), "source"), open(&target), options(), &control);
+    assert_eq!(ended.expect("it begins").error, None);
 }

@@ -145,7 +145,9 @@ pub fn run(
         dir.stat().map_err(|e| Error::at(Path::new(which), "cannot be looked at", &e))
     };
     let (from, to) = (stat(&source, "the source")?, stat(&target, "the target")?);
-    if !target.lock() {
+    // its description lives to the end, and with it the lock
+    let root = target.dir(c".").map_err(|e| Error::at(Path::new("the target"), "cannot be opened", &e))?;
+    if !root.lock() {
         return Err(Error::Failed("another import into this target is at work: wait for its end".into()));
     }
     let (state, began) = begin(env, &source, &target, (name, &from), &options)?;
@@ -161,7 +163,6 @@ pub fn run(
         target_root: to.id,
         stopped: AtomicBool::new(false),
     });
-    let root = target.dir(c".").map_err(|e| Error::at(Path::new("the target"), "cannot be opened", &e))?;
     if let Err(problem) = pass.names(source, Some(target), Vec::new(), false) {
         pass.note(b"", problem);
     }
