@@ -21,6 +21,13 @@ pub fn text(value: &[u8]) -> Option<String> {
     texts.map(|texts| texts.join(","))
 }
 
+/// What the ACL lets the owning group do, as three bits; nothing for what is no ACL.
+pub fn group_rights(value: &[u8]) -> u32 {
+    let entries = value.get(HEAD_BYTES..).unwrap_or_default().chunks_exact(ENTRY_BYTES);
+    let mut groups = entries.filter(|entry| entry[..2] == [0x04, 0]);
+    groups.next().map_or(0, |entry| u32::from(entry[2] & 0o7))
+}
+
 fn entry(bytes: &[u8]) -> Option<String> {
     let tag = u16::from_le_bytes([bytes[0], bytes[1]]);
     let rights = u16::from_le_bytes([bytes[2], bytes[3]]);
@@ -61,5 +68,6 @@ mod tests {
         assert_eq!(text(b"\x01\0\0\0"), None);
         assert_eq!(text(&acl(&[(3, 0, 0)])), None);
         assert_eq!(text(b""), None);
+        assert_eq!((group_rights(&whole), group_rights(b"")), (5, 0));
     }
 }

@@ -149,6 +149,52 @@ fn what_the_target_has_beside_stays() {
     assert_eq!(fs::read_to_string(target.join("b")).expect("b"), "a", "b was not written to through a");
 }
 
+/// ramfs has no ACLs, and takes no attribute in the space of users.
+#[test]
+fn without_its_acl_the_group_gets_no_more_than_before() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let Some(_small) = Small::mount_as("ramfs", &target, "mode=755") else { return };
+    fs::write(source.join("file"), "x").expect("a file");
+    run(Command::new("setfacl").args(["-m", "u:1000:rw-,g::---,o::---"]).arg(source.join("file")));
+    for _ in 0..2 {
+        let outcome = try_import(&source, &target, options()).expect("it begins");
+        let mode = fs::metadata(target.join("file")).expect("a file").permissions().mode();
+        assert_eq!((mode & 0o777, outcome.summary.groups_narrowed), (0o600, 1), "{:?}", outcome.summary);
+    }
+}
+
+/// An attribute larger than ext4 takes, from a file system that takes it.
+#[test]
+fn an_attribute_that_the_target_refuses_is_told_by_each_pass() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let Some(_small) = Small::mount(&source, "size=2m") else { return };
+    fs::write(source.join("file"), "x").expect("a file");
+    age(&source.join("file"), 0);
+    let long = "x".repeat(60_000);
+    let set =
+        Command::new("setfattr").args(["-n", "user.long", "-v", &long]).arg(source.join("file")).status();
+    if !set.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: tmpfs takes no long attribute");
+        return;
+    }
+    for _ in 0..2 {
+        let outcome = try_import(&source, &target, options()).expect("it begins");
+        let summary = outcome.summary;
+        if summary.failed == 0 && summary.attributes_left_out.is_empty() && target.join("file").exists() {
+            eprintln!("skipped: the target takes a long attribute");
+            return;
+        }
+        assert_eq!(summary.failed, 1, "{summary:?}");
+        let looks = |path: &Path| fs::metadata(path.join("file")).expect("a file").mtime();
+        assert_ne!(looks(&source), looks(&target));
+    }
+}
+
 /// Somebody has the old file open, or may open it: he must not get the new content.
 #[test]
 fn new_content_is_not_written_into_what_others_may_read() {
@@ -422,10 +468,14 @@ struct Small(std::path::PathBuf);
 
 impl Small {
     fn mount(at: &Path, options: &str) -> Option<Small> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "lee-test"]).arg(at).status();
+        Small::mount_as("tmpfs", at, options)
+    }
+
+    fn mount_as(kind: &str, at: &Path, options: &str) -> Option<Small> {
+        let mounted = Command::new("mount").args(["-t", kind, "-o", options, "lee-test"]).arg(at).status();
         let good = mounted.is_ok_and(|status| status.success());
         if !good {
-            eprintln!("skipped: cannot mount a tmpfs");
+            eprintln!("skipped: cannot mount a {kind}");
         }
         good.then(|| Small(at.to_path_buf()))
     }

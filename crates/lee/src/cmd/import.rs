@@ -259,6 +259,7 @@ fn report(summary: &Summary, dry_run: bool, seconds: f64) -> String {
         (summary.vanished, "names went away while they were read"),
         (summary.mounts_left_out, "other file systems left out: --cross-file-systems brings them"),
         (summary.owners_left_out, "owners not kept, which only root can set"),
+        (summary.groups_narrowed, "groups with fewer rights, because the target takes no ACL"),
         (summary.unsettled, "names changed while they were read: import again"),
         (summary.failed, "names could not be brought"),
     ];

@@ -33,21 +33,34 @@ pub(super) fn looks_same(source: &Stat, target: &Stat) -> bool {
     mode && (source.uid, source.gid, source.mtime) == (target.uid, target.gid, target.mtime)
 }
 
+/// What became of extended attributes and ACLs.
+struct Extended {
+    changed: bool,
+    /// The first that the target refused.
+    refused: Option<Problem>,
+    /// What the owning group may do by an ACL that was not set.
+    group: Option<u32>,
+}
+
 impl Pass {
     /// Makes all attributes of the target those of the source. Times come last: the other calls
-    /// do not change them, but content does.
+    /// do not change them, but content does. What the target refused keeps another time, so that each
+    /// pass looks at it and tells it again.
     pub(super) fn attributes(&self, from: &Inode, stat: &Stat, to: &Inode) -> Result<(), Problem> {
         let there = to.stat().target()?;
         let given = (there.uid, there.gid) != (stat.uid, stat.gid) && self.give(to, stat)?;
-        let (changed, refused) = self.extended(from, to)?;
+        let Extended { changed, refused, group } = self.extended(from, to)?;
         let same_mode = there.mode == stat.mode && !given && !changed;
         if stat.kind != Kind::Symlink && !same_mode {
-            self.set_mode(to, stat)?;
+            self.set_mode(to, stat, group)?;
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
         }
         if there.mtime != stat.mtime {
             to.set_times(stat.atime, stat.mtime).target()?;
         }
-        refused.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Sets the owner, where that is allowed. Returns whether it did.
@@ -62,27 +75,35 @@ impl Pass {
     }
 
     /// Sets the permissions. A file that could not get its owner gets no setuid and setgid: they
-    /// would make its program run as somebody else than in the source.
-    fn set_mode(&self, to: &Inode, stat: &Stat) -> Result<(), Problem> {
+    /// would make its program run as somebody else than in the source. Without its ACL the group gets
+    /// only what the ACL gave it: the bits of the mode were the mask, so what anybody in the ACL had.
+    fn set_mode(&self, to: &Inode, stat: &Stat, group: Option<u32>) -> Result<(), Problem> {
         let there = to.stat().target()?;
         let owned = (there.uid, there.gid) == (stat.uid, stat.gid);
         let mode = if owned || stat.kind == Kind::Directory { stat.mode } else { stat.mode & 0o1777 };
-        to.set_mode(mode).target()
+        let narrowed = group.map_or(mode, |rights| mode & (!0o070 | rights << 3));
+        if narrowed != mode {
+            self.report.lock().summary.groups_narrowed += 1;
+        }
+        to.set_mode(narrowed).target()
     }
 
-    /// Extended attributes and ACLs. Returns whether one was changed, and the first that the target
-    /// refused.
-    fn extended(&self, from: &Inode, to: &Inode) -> Result<(bool, Option<Problem>), Problem> {
+    /// Extended attributes and ACLs.
+    fn extended(&self, from: &Inode, to: &Inode) -> Result<Extended, Problem> {
         let (ours, theirs) = (from.attribute_names().source()?, to.attribute_names().target()?);
         for name in ours.iter().filter(|name| is_missed(name.to_bytes())) {
             self.count_left_out(name);
         }
-        let mut results = Vec::new();
+        let (mut results, mut group) = (Vec::new(), None);
         for name in ours.iter().filter(|name| is_brought(name.to_bytes())) {
             let Some(value) = from.attribute(name).source()? else { continue };
             let is_there = theirs.binary_search(name).is_ok();
             if !is_there || to.attribute(name).target()?.as_ref() != Some(&value) {
-                results.push((name, to.set_attribute(name, &value)));
+                let result = to.set_attribute(name, &value);
+                if result.is_err() && name.to_bytes() == acl::ACCESS {
+                    group = Some(acl::group_rights(&value));
+                }
+                results.push((name, result));
             }
         }
         let is_old = |name: &&CString| is_brought(name.to_bytes()) && ours.binary_search(name).is_err();
@@ -90,7 +111,7 @@ impl Pass {
         let changed = !results.is_empty();
         let refused: Vec<Problem> =
             results.into_iter().filter_map(|(name, result)| self.taken(name, result).err()).collect();
-        Ok((changed, refused.into_iter().next()))
+        Ok(Extended { changed, refused: refused.into_iter().next(), group })
     }
 
     /// What the target does not know, or allows root alone, is left out.

@@ -100,6 +100,9 @@ pub struct Summary {
     pub mounts_left_out: u64,
     /// Names whose owner could not be set.
     pub owners_left_out: u64,
+    /// Names whose group may do less than their mode says: their ACL could not be set, and with it the
+    /// bits of the group say what anybody in it may do.
+    pub groups_narrowed: u64,
     /// Extended attributes that were left out, with how often: those that only the source
     /// understands (ACLs of NFSv4 are one), and those that the target does not take.
     pub attributes_left_out: BTreeMap<String, u64>,
