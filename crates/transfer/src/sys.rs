@@ -358,6 +358,12 @@ impl Dir {
         !failed || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
     }
 
+    /// Gives the lock up, also where a process that was just begun still has the descriptor.
+    pub fn unlock(&self) {
+        // SAFETY: a valid descriptor and numbers.
+        unsafe { libc::flock(self.as_raw_fd(), libc::LOCK_UN) };
+    }
+
     /// Makes the directory durable.
     ///
     /// # Errors

@@ -153,6 +153,7 @@ pub fn run(
     if !root.lock() {
         return Err(Error::Failed("another import into this target is at work: wait for its end".into()));
     }
+    let _lock = Lock(&root);
     let (state, began) = begin(env, &source, &target, (name, &from), &options)?;
     let pass = Arc::new(Pass {
         options,
@@ -172,6 +173,15 @@ pub fn run(
     let durable = work(env, &pass, &root, control);
     pass.link_later(Some(&root));
     Ok(finish(env, &pass, &root, control, (began, durable)))
+}
+
+/// The lock on a target.
+struct Lock<'a>(&'a Dir);
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
 }
 
 /// What the target remembers, and when the pass began.
