@@ -3,15 +3,17 @@
 
 mod common;
 
-use common::{Place, assert_same, import, import_until, is_root, options, run, try_import, walk};
-use leeward_transfer::Error;
+use common::{Place, assert_same, import, is_root, options, run, try_import, walk};
 use leeward_transfer::import::{self, Control, Options, Outcome};
 use leeward_transfer::sys::Dir;
+use leeward_transfer::{Counters, Error};
+use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 fn deleting() -> Options {
@@ -439,27 +441,54 @@ fn nobody_is_led_out_of_the_trees() {
     assert_eq!(fs::read_dir(&secret).expect("a directory").count(), 1);
 }
 
+/// Takes a lease of a file: who opens it waits until this is closed.
+fn lease(path: &Path) -> Option<File> {
+    let file = File::options().write(true).open(path).expect("a file");
+    // SAFETY: a signal that says that somebody waits is left out; a valid descriptor and numbers.
+    let taken = unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0
+    };
+    if !taken {
+        eprintln!("skipped: no leases here");
+    }
+    taken.then_some(file)
+}
+
+/// The thread of the pass waits at one file until the stop was seen. Without that a stop may be seen
+/// only after the thread has brought the last file.
 #[test]
 fn a_stopped_pass_is_gone_on_with() {
     let place = Place::new();
     let (source, target) = (place.dir("source"), place.dir("target"));
     for n in 0..200 {
-        fs::write(source.join(format!("f{n}")), vec![n as u8; 500_000]).expect("a file");
-        age(&source.join(format!("f{n}")), n);
+        fs::write(source.join(format!("f{n:03}")), vec![n as u8; 50_000]).expect("a file");
+        age(&source.join(format!("f{n:03}")), n);
     }
-    let asked = AtomicU32::new(0);
-    let stopped = || asked.fetch_add(1, Ordering::Relaxed) >= 1;
-    let Outcome { summary, error } =
-        import_until(&source, &target, Options { threads: 1, ..options() }, &stopped).expect("it begins");
-    if error.is_none() {
-        eprintln!("skipped: the pass ended before the stop");
-        return;
-    }
+    let Some(held) = lease(&source.join("f100")) else { return };
+    let (held, names) = (RefCell::new(Some(held)), Cell::new(0));
+    let asked = Cell::new(0);
+    let stopped = || {
+        if names.get() > 100 {
+            asked.set(asked.get() + 1);
+        }
+        // the answer to the first question is known now
+        if asked.get() == 2 {
+            held.take();
+        }
+        asked.get() > 0
+    };
+    let progress = |counters: &Counters| names.set(counters.names());
+    let control = Control { stopped: &stopped, sync: &import::sync_by_system, progress: &progress };
+    let (from, to) = (Dir::open(&source).expect("the source"), Dir::open(&target).expect("the target"));
+    let (env, one) = (leeward_env::Env::real(), Options { threads: 1, ..options() });
+    let name = source.display().to_string();
+    let Outcome { summary, error } = import::run(&env, (from, &name), to, one, &control).expect("it begins");
+    held.take();
     assert_eq!(error, Some(Error::Stopped));
-    assert!(summary.files_copied < 200);
+    assert_eq!(summary.files_copied, 100, "{summary:?}");
     let rest = import(&source, &target, options());
-    assert_eq!(rest.files_copied + rest.unchanged, 200, "{rest:?}");
-    assert!(rest.files_copied <= 200 - summary.files_copied, "{rest:?} after {summary:?}");
+    assert_eq!((rest.files_copied, rest.unchanged), (100, 100), "{rest:?}");
     assert_same(&source, &target, &[]);
 }
 
@@ -563,6 +592,22 @@ fn excluded_names_are_left_alone_on_both_sides() {
     fs::write(target.join("kept"), "x").expect("a file");
     import(&source, &target, Options { delete: true, ..without() });
     assert!(target.join("kept").exists());
+    // also below directories that the source does not have
+    fs::create_dir_all(target.join("gone/deeper")).expect("a directory");
+    for name in ["gone/file", "gone/deeper/kept", "gone/deeper/file"] {
+        fs::write(target.join(name), "x").expect("a file");
+    }
+    let summary = import(&source, &target, Options { delete: true, ..without() });
+    assert_eq!((summary.removed, summary.only_in_target), (0, 1));
+    assert_eq!(
+        run(Command::new("find").args([".", "-path", "./gone*"]).current_dir(&target)).lines().count(),
+        3
+    );
+    // nor where something else comes
+    fs::write(source.join("gone"), "x").expect("a file");
+    let outcome = try_import(&source, &target, Options { delete: true, ..without() }).expect("it begins");
+    assert_eq!(outcome.summary.failed, 1);
+    assert!(target.join("gone/deeper/kept").exists());
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(super) enum Problem {
     Changed,
     /// The target has a directory there.
     DirectoryThere,
+    /// The target has a directory there with excluded names.
+    ExcludedThere,
     /// The target has no inode that this could be a further name of.
     NoFirstName,
 }
@@ -73,6 +75,9 @@ impl Pass {
             Problem::Changed => self.unsettled(path),
             Problem::DirectoryThere => {
                 self.trouble(path, "the target has a directory there, which only --delete replaces".into());
+            }
+            Problem::ExcludedThere => {
+                self.trouble(path, "the target has a directory there with names that are excluded".into());
             }
             Problem::NoFirstName => self.trouble(path, "none of its other names could be brought".into()),
         }

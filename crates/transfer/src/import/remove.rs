@@ -25,24 +25,27 @@ impl Pass {
         if !self.options.delete {
             return Err(Problem::DirectoryThere);
         }
-        self.remove(dir, name)
+        if self.remove(dir, name)? { Ok(()) } else { Err(Problem::ExcludedThere) }
     }
 
-    /// Removes a name of the target, with all that is below.
-    pub(super) fn remove(&self, dir: &Dir, name: &CStr) -> Result<(), Problem> {
-        let Some(stat) = dir.look(name).target()? else { return Ok(()) };
+    /// Removes a name of the target, with all that is below. Returns whether nothing of it is left:
+    /// excluded names stay, and the directories above them.
+    pub(super) fn remove(&self, dir: &Dir, name: &CStr) -> Result<bool, Problem> {
+        let Some(stat) = dir.look(name).target()? else { return Ok(true) };
+        let mut gone = true;
         if !self.options.dry_run {
             match stat.kind {
-                Kind::Directory => self.remove_tree(dir, name).target()?,
+                Kind::Directory => gone = self.remove_tree(dir, name).target()?,
                 _ => dir.remove_file(name).target()?,
             }
         }
-        self.report.lock().summary.removed += 1;
-        Ok(())
+        let summary = &mut self.report.lock().summary;
+        *(if gone { &mut summary.removed } else { &mut summary.only_in_target }) += 1;
+        Ok(gone)
     }
 
-    /// Removes a directory with all that is below.
-    fn remove_tree(&self, dir: &Dir, name: &CStr) -> io::Result<()> {
+    /// Removes a directory with all that is below. Returns whether it is gone.
+    fn remove_tree(&self, dir: &Dir, name: &CStr) -> io::Result<bool> {
         let mut levels = vec![Level::enter(dir, name)?];
         let removed = self.remove_levels(dir, &mut levels);
         // from below, so that each is found in the one above
@@ -53,13 +56,19 @@ impl Pass {
         removed
     }
 
-    /// Goes down one directory at a time. Leaves those that stay.
-    fn remove_levels(&self, dir: &Dir, levels: &mut Vec<Level>) -> io::Result<()> {
+    /// Goes down one directory at a time. Leaves in `levels` those that stay with what was not reached.
+    /// Returns whether all is gone.
+    fn remove_levels(&self, dir: &Dir, levels: &mut Vec<Level>) -> io::Result<bool> {
+        let mut keeps = false;
         while let Some(level) = levels.last_mut() {
             if self.is_over() {
-                return Ok(());
+                return Ok(false);
             }
             if let Some(name) = level.names.pop() {
+                if self.options.exclude.contains(&name) {
+                    level.keeps = true;
+                    continue;
+                }
                 match level.dir.look(&name)?.map(|stat| stat.kind) {
                     Some(Kind::Directory) => {
                         let below = Level::enter(&level.dir, &name)?;
@@ -70,12 +79,20 @@ impl Pass {
                 }
                 continue;
             }
-            let going = level.going.clone();
+            keeps = level.keeps;
+            let (going, name) = (level.going.clone(), level.name.clone());
             let above = levels.iter().rev().nth(1).map_or(dir, |above| &above.dir);
-            above.remove_dir(&going)?;
+            if keeps {
+                above.rename(&going, &name)?
+            } else {
+                above.remove_dir(&going)?
+            }
             levels.pop();
+            if let Some(above) = levels.last_mut() {
+                above.keeps |= keeps;
+            }
         }
-        Ok(())
+        Ok(!keeps)
     }
 }
 
@@ -86,6 +103,8 @@ struct Level {
     /// Its name meanwhile.
     going: CString,
     names: Vec<CString>,
+    /// Whether excluded names stay in it or below.
+    keeps: bool,
 }
 
 impl Level {
@@ -94,7 +113,7 @@ impl Level {
         above.rename(name, &going)?;
         let opened = above.dir(&going).and_then(|dir| Ok((dir.names()?, dir)));
         match opened {
-            Ok((names, dir)) => Ok(Level { dir, name: name.to_owned(), going, names }),
+            Ok((names, dir)) => Ok(Level { dir, name: name.to_owned(), going, names, keeps: false }),
             Err(e) => above.rename(&going, name).and(Err(e)),
         }
     }
