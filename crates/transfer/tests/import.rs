@@ -268,6 +268,46 @@ fn a_file_with_its_old_time_and_length_is_found() {
     assert_eq!((summary.files_compared, summary.files_copied), (1, 1));
 }
 
+#[test]
+fn holes_are_not_read_to_compare() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let make = |dir: &Path, bytes: &[u8]| {
+        let file = File::create(dir.join("file")).expect("a file");
+        file.set_len(256 << 20).and_then(|()| file.write_all_at(bytes, 128 << 20)).expect("content");
+        age(&dir.join("file"), 0);
+    };
+    make(&source, b"text");
+    make(&target, b"text");
+    let read = Cell::new(0);
+    let progress = |counters: &Counters| read.set(counters.bytes());
+    let control = Control { stopped: &|| false, sync: &import::sync_by_system, progress: &progress };
+    let (from, to) = (Dir::open(&source).expect("the source"), Dir::open(&target).expect("the target"));
+    let env = leeward_env::Env::real();
+    let outcome = import::run(&env, (from, "source"), to, options(), &control).expect("it begins");
+    let summary = outcome.summary;
+    assert_eq!((summary.files_compared, summary.unchanged, summary.files_copied), (1, 1, 0));
+    assert!(read.get() < 2 << 20, "{}", read.get());
+    // data where the source has a hole
+    make(&target, b"other text");
+    assert_eq!(import(&source, &target, Options { compare: true, ..options() }).files_copied, 1);
+    assert_same(&source, &target, &[]);
+}
+
+/// Files of sysfs say that they have 4096 bytes, and have less.
+#[test]
+fn a_file_that_ends_early_is_not_settled() {
+    let odd = Path::new("/sys/kernel/mm/ksm");
+    if !odd.join("run").exists() {
+        eprintln!("skipped: no {}", odd.display());
+        return;
+    }
+    let place = Place::new();
+    let outcome = try_import(odd, &place.dir("target"), options()).expect("it begins");
+    let summary = outcome.summary;
+    assert!(summary.unsettled > 0 && summary.unsettled == summary.files_copied, "{summary:?}");
+}
+
 /// What some other program brought before is compared once.
 #[test]
 fn a_target_that_is_not_known_is_compared() {

@@ -38,9 +38,9 @@ impl Pass {
             if !is_new || tries > 1 {
                 to.set_len(0).target()?;
             }
-            self.copy_once(worker, from, to, &before)?;
+            let whole = self.copy_once(worker, from, to, &before)?;
             let after = stat_file(from).source()?;
-            let settled = after.is_unchanged_since(&before);
+            let settled = whole && after.is_unchanged_since(&before);
             if settled || tries == TRIES {
                 return Ok(Copied { before, settled });
             }
@@ -49,9 +49,9 @@ impl Pass {
         }
     }
 
-    fn copy_once(&self, worker: &mut Worker, from: &File, to: &File, stat: &Stat) -> Result<(), Problem> {
-        let ranges =
-            if stat.is_sparse() { data_ranges(from, stat.size).source()? } else { vec![(0, stat.size)] };
+    /// Returns whether the file has as many bytes as it says.
+    fn copy_once(&self, worker: &mut Worker, from: &File, to: &File, stat: &Stat) -> Result<bool, Problem> {
+        let ranges = ranges(from, stat).source()?;
         // a file system that knows no holes and yet allocates less
         let find_zeros = stat.is_sparse() && ranges == [(0, stat.size)];
         let mut end = 0;
@@ -62,7 +62,7 @@ impl Pass {
                 let wanted = (start + length - at).min(READ_BYTES as u64) as usize;
                 let got = read_some(from, &mut worker.buffer[..wanted], at).source()?;
                 if got == 0 {
-                    return Ok(());
+                    return Ok(false);
                 }
                 end = write(to, &worker.buffer[..got], at, find_zeros).target()?.max(end);
                 self.counters.add_bytes(got);
@@ -72,10 +72,11 @@ impl Pass {
         if end < stat.size {
             to.set_len(stat.size).target()?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Whether both have the same content. Says no if the source changes meanwhile.
+    /// Whether both have the same content: only what at least one of them has as data is read. Says no
+    /// if the source changes meanwhile.
     pub(super) fn is_same_content(
         &self,
         worker: &mut Worker,
@@ -83,13 +84,29 @@ impl Pass {
         to: &File,
     ) -> Result<bool, Problem> {
         let before = stat_file(from).source()?;
-        if stat_file(to).target()?.size != before.size {
+        let there = stat_file(to).target()?;
+        if there.size != before.size {
             return Ok(false);
         }
-        let mut at = 0;
-        while at < before.size {
+        for range in united(ranges(from, &before).source()?, ranges(to, &there).target()?) {
+            if !self.is_same_range(worker, from, to, range)? {
+                return Ok(false);
+            }
+        }
+        Ok(stat_file(from).source()?.is_unchanged_since(&before))
+    }
+
+    fn is_same_range(
+        &self,
+        worker: &mut Worker,
+        from: &File,
+        to: &File,
+        (start, length): (u64, u64),
+    ) -> Result<bool, Problem> {
+        let (mut at, end) = (start, start + length);
+        while at < end {
             self.check_over()?;
-            let wanted = (before.size - at).min(READ_BYTES as u64) as usize;
+            let wanted = (end - at).min(READ_BYTES as u64) as usize;
             let ours = &mut worker.buffer[..wanted];
             let got = read_whole(from, ours, at).source()?;
             let theirs = &mut worker.second[..wanted];
@@ -99,8 +116,27 @@ impl Pass {
             self.counters.add_bytes(got);
             at += got as u64;
         }
-        Ok(stat_file(from).source()?.is_unchanged_since(&before))
+        Ok(true)
     }
+}
+
+/// Where a file has data.
+fn ranges(file: &File, stat: &Stat) -> io::Result<Vec<(u64, u64)>> {
+    if stat.is_sparse() { data_ranges(file, stat.size) } else { Ok(vec![(0, stat.size)]) }
+}
+
+/// What is in one range or another, in order: pairs of offset and length.
+fn united(one: Vec<(u64, u64)>, two: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut all = [one, two].concat();
+    all.sort_unstable();
+    let mut united: Vec<(u64, u64)> = Vec::with_capacity(all.len());
+    for (start, length) in all {
+        match united.last_mut() {
+            Some((at, last)) if start <= *at + *last => *last = (*last).max(start + length - *at),
+            _ => united.push((start, length)),
+        }
+    }
+    united
 }
 
 fn read_some(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
@@ -139,4 +175,16 @@ fn write(file: &File, bytes: &[u8], at: u64, leave_zeros: bool) -> io::Result<u6
         }
     }
     Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_united() {
+        assert_eq!(united(vec![(0, 4), (10, 2)], vec![(2, 4), (6, 1), (20, 1)]), [(0, 7), (10, 2), (20, 1)]);
+        assert_eq!(united(vec![(0, 9)], vec![(3, 2)]), [(0, 9)]);
+        assert_eq!(united(Vec::new(), Vec::new()), []);
+    }
 }
