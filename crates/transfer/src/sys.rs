@@ -171,6 +171,12 @@ pub fn stat_file(file: &impl AsRawFd) -> io::Result<Stat> {
     stat_by(|stat| unsafe { libc::fstat(file.as_raw_fd(), stat) })
 }
 
+/// Whether this is root.
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// The path of this process by which a descriptor is reached.
 fn proc_path(fd: RawFd) -> CString {
     // Digits contain no zero byte.
@@ -251,6 +257,13 @@ impl Dir {
     /// Those of the system call.
     pub fn stat(&self) -> io::Result<Stat> {
         stat_file(self)
+    }
+
+    /// When the directory was made, in nanoseconds since 1970, where its file system tells that.
+    pub fn birth(&self) -> Option<i64> {
+        let file = File::from(self.0.try_clone().ok()?);
+        let born = file.metadata().ok()?.created().ok()?;
+        born.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos().try_into().ok()
     }
 
     /// Attributes of what a name stands for; `None` when there is no such name.

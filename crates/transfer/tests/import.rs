@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Place, assert_same, import, is_root, options, run, try_import, walk};
+use common::{Place, assert_same, import, import_until, is_root, options, run, try_import, walk};
 use leeward_transfer::import::{self, Control, Options, Outcome};
 use leeward_transfer::sys::Dir;
 use leeward_transfer::{Counters, Error};
@@ -584,6 +584,110 @@ fn other_file_systems_are_left_out_unless_told() {
     assert!(!target.join("mounted").exists());
     import(&source, &target, Options { cross_file_systems: true, ..options() });
     assert_eq!(fs::read_to_string(target.join("mounted/file")).expect("a file"), "x");
+}
+
+/// The mount point in the source is empty when its file system is away.
+#[test]
+fn what_was_mounted_in_the_source_is_not_removed_when_it_is_away() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::create_dir(source.join("mounted")).expect("a directory");
+    let Some(small) = Small::mount(&source.join("mounted"), "size=1m") else { return };
+    fs::write(source.join("mounted/file"), "x").expect("a file");
+    import(&source, &target, Options { cross_file_systems: true, ..options() });
+    drop(small);
+    let crossing = Options { cross_file_systems: true, ..deleting() };
+    let outcome = try_import(&source, &target, crossing).expect("it begins");
+    assert_eq!((outcome.error, outcome.summary.failed), (None, 1), "{:?}", outcome.summary.troubles);
+    assert!(target.join("mounted/file").exists());
+}
+
+/// Roots of many file systems have the same inode number.
+#[test]
+fn another_file_system_at_the_source_is_another_source() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    let mount = || {
+        let small = Small::mount(&source, "size=1m")?;
+        fs::write(source.join("file"), "x").expect("a file");
+        Some(small)
+    };
+    let Some(first) = mount() else { return };
+    if fs::metadata(&source).is_ok_and(|root| root.created().is_err()) {
+        eprintln!("skipped: tmpfs does not tell when its root was made");
+        return;
+    }
+    import(&source, &target, options());
+    drop(first);
+    let _second = mount();
+    let refused = try_import(&source, &target, deleting()).expect_err("it is another file system");
+    assert!(refused.to_string().contains("is the source mounted?"), "{refused}");
+}
+
+/// A name that could not be brought may be a file that was never compared.
+#[test]
+fn nothing_is_known_while_names_fail_or_others_are_left_out() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::create_dir(target.join("blocked")).expect("a directory");
+    fs::write(source.join("blocked"), "x").expect("a file");
+    for (dir, text) in [(&source, "text"), (&target, "tEXt")] {
+        fs::create_dir(dir.join("out")).expect("a directory");
+        fs::write(dir.join("out/file"), text).expect("a file");
+        age(&dir.join("out/file"), 0);
+    }
+    let outcome = try_import(&source, &target, options()).expect("it begins");
+    assert_eq!((outcome.summary.failed, remembered(&target, "since")), (1, "null".into()));
+    fs::remove_dir(target.join("blocked")).expect("a removal");
+    fs::write(target.join("out/file"), "tEXt").expect("a change");
+    age(&target.join("out/file"), 0);
+    // an ended pass permits --delete, whatever failed
+    let excluding = Options { exclude: vec![c"out".into()], ..deleting() };
+    import(&source, &target, excluding);
+    assert_ne!(remembered(&target, "since"), "null");
+    let dry = Options { dry_run: true, ..options() };
+    let asked = import(&source, &target, dry);
+    assert_eq!((asked.files_compared, asked.files_copied), (2, 1), "{asked:?}");
+}
+
+/// What a target remembers of the passes.
+fn remembered(target: &Path, what: &str) -> String {
+    let space = if is_root() { "trusted" } else { "user" };
+    let name = format!("{space}.lee-import");
+    let all = run(Command::new("getfattr").args(["--only-values", "-n", &name]).arg(target));
+    let value = all.split(&format!("\"{what}\":")).nth(1).expect("it is there");
+    value.split([',', '}']).next().expect("a value").to_string()
+}
+
+/// Root believes only what root wrote.
+#[test]
+fn what_users_write_about_passes_is_not_believed() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("file"), "x").expect("a file");
+    import(&source, &target, options());
+    let move_it = "v=$(getfattr --only-values -n trusted.lee-import .) && setfattr -x trusted.lee-import . && \
+                   setfattr -n user.lee-import -v \"$v\" .";
+    run(Command::new("sh").args(["-c", move_it]).current_dir(&target));
+    let refused = try_import(&source, &target, deleting()).expect_err("nothing is known of the target");
+    assert!(refused.to_string().contains("without --delete first"), "{refused}");
+}
+
+#[test]
+fn hard_links_wait_for_no_stop() {
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("f0"), "x").expect("a file");
+    for n in 1..100 {
+        fs::hard_link(source.join("f0"), source.join(format!("f{n}"))).expect("a link");
+    }
+    // the first link is the first thing that a stop is seen at
+    let stopped = || target.join("f0").exists() && fs::read(target.join("f0")).is_ok_and(|x| x == b"x");
+    let Outcome { summary, error } = import_until(&source, &target, options(), &stopped).expect("it begins");
+    assert_eq!((error, summary.hard_links), (Some(Error::Stopped), 0), "{summary:?}");
 }
 
 /// What is mounted in the target is not emptied because the source has no such directory.

@@ -14,7 +14,7 @@ def attributes(name, fd):
     found = {}
     for attribute in sorted(os.listxattr(b"/proc/self/fd/%d" % fd)):
         is_acl = attribute.startswith("system.posix_acl")
-        if attribute == "user.lee-import" or ("acls" if is_acl else "attributes") in left_out:
+        if attribute.endswith(".lee-import") or ("acls" if is_acl else "attributes") in left_out:
             continue
         if attribute.startswith(("user.", "trusted.", "security.", "system.posix_acl")):
             found[attribute] = os.getxattr(b"/proc/self/fd/%d" % fd, attribute).hex()

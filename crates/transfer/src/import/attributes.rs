@@ -18,13 +18,13 @@ const OF_THE_MACHINE: [&[u8]; 3] = [b"security.selinux", b"security.ima", b"secu
 fn is_brought(name: &[u8]) -> bool {
     let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let of_users = spaces.iter().any(|space| name.starts_with(space)) && !OF_THE_MACHINE.contains(&name);
-    (of_users || name == acl::ACCESS || name == acl::DEFAULT) && name != state::NAME.to_bytes()
+    (of_users || name == acl::ACCESS || name == acl::DEFAULT) && !state::is_name(name)
 }
 
 /// Whether it is worth a word that an attribute is not brought.
 fn is_missed(name: &[u8]) -> bool {
     let silent = INVENTED.iter().any(|space| name.starts_with(space)) || OF_THE_MACHINE.contains(&name);
-    !is_brought(name) && !silent && name != state::NAME.to_bytes()
+    !is_brought(name) && !silent && !state::is_name(name)
 }
 
 /// Whether owner, permissions and time are the same.

@@ -79,7 +79,13 @@ impl Pass {
     fn vanished(&self, target: &Dir, names: &[CString], path: &[u8]) -> Result<(), Problem> {
         let is_extra =
             |name: &CString| names.binary_search(name).is_err() && !self.options.exclude.contains(name);
-        for name in target.names().target()?.into_iter().filter(is_extra) {
+        let extra: Vec<CString> = target.names().target()?.into_iter().filter(is_extra).collect();
+        // its file system may be away, as it may be for the root
+        let may_be_away = self.options.cross_file_systems && names.is_empty() && !path.is_empty();
+        if self.options.delete && may_be_away && !extra.is_empty() {
+            return Err(Problem::EmptySource);
+        }
+        for name in extra {
             if !self.options.delete {
                 self.report.lock().summary.only_in_target += 1;
             } else if let Err(problem) = self.remove(target, &name) {

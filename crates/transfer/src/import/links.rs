@@ -7,6 +7,7 @@ use crate::sys::{Dir, FileId, Kind, c_string};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// What a pass knows of inodes with several names.
 #[derive(Default)]
@@ -86,10 +87,13 @@ impl Last {
 
 impl Pass {
     /// Makes the names that waited.
-    pub(super) fn link_later(&self, root: Option<&Dir>) {
+    pub(super) fn link_later(&self, root: Option<&Dir>, stopped: &dyn Fn() -> bool) {
         let (mut to, mut from) = (Last::default(), Last::default());
         let later = std::mem::take(&mut self.links.lock().later);
         for Later { source, path } in later {
+            if stopped() {
+                self.stopped.store(true, Ordering::Relaxed);
+            }
             if self.is_over() {
                 return;
             }

@@ -61,6 +61,17 @@ pub struct Options {
     pub threads: usize,
 }
 
+impl Options {
+    /// Which names a pass brings, as a short text that differs where that does.
+    fn scope(&self) -> String {
+        let mut names: Vec<&[u8]> = self.exclude.iter().map(|name| name.to_bytes_with_nul()).collect();
+        names.sort_unstable();
+        let crossing: &[u8] = if self.cross_file_systems { b"all" } else { b"one" };
+        let all = [crossing, &names.concat()].concat();
+        leeward_env::hex::encode(ring::digest::digest(&ring::digest::SHA256, &all).as_ref())
+    }
+}
+
 /// What the caller does for a pass.
 pub struct Control<'a> {
     /// Whether to stop.
@@ -171,7 +182,7 @@ pub fn run(
         pass.note(b"", problem);
     }
     let durable = work(env, &pass, &root, control);
-    pass.link_later(Some(&root));
+    pass.link_later(Some(&root), control.stopped);
     Ok(finish(env, &pass, &root, control, (began, durable)))
 }
 
@@ -196,13 +207,17 @@ fn begin(
     let began = env.wall() as i64;
     let is_empty = target.names().map_err(failed)?.is_empty();
     let known = State::read(target).map_err(failed)?;
-    let same = known.as_ref().is_some_and(|state| state.is_of(name, from.id.ino));
+    let birth = source.birth();
+    let same = known.as_ref().is_some_and(|state| state.is_of(name, from.id.ino, birth));
     if options.delete && !is_empty {
         check_delete(source, known.as_ref(), same)?;
     }
-    let state = known.filter(|_| same).unwrap_or_else(|| State {
+    let known = known.filter(|_| same).map(|state| state.still(options.scope(), began));
+    let state = known.unwrap_or_else(|| State {
         source: name.into(),
         root: from.id.ino,
+        birth,
+        scope: options.scope(),
         // into an empty directory only this pass and those after it bring anything
         since: is_empty.then_some(began),
         synced: i64::MIN,
@@ -268,7 +283,7 @@ fn work(env: &Env, pass: &Arc<Pass>, root: &Dir, control: &Control<'_>) -> i64 {
             pass.queue.end();
         }
         if env.now() - synced_at > SYNC_EVERY {
-            state = remember(env, pass, root, control, state).unwrap_or_else(|(state, _)| state);
+            state = remember(env, pass, root, control, state, false).unwrap_or_else(|(state, _)| state);
             synced_at = env.now();
         }
     }
@@ -278,20 +293,22 @@ fn work(env: &Env, pass: &Arc<Pass>, root: &Dir, control: &Control<'_>) -> i64 {
     state.synced
 }
 
-/// Makes the target durable and has it remember that. A state that says nothing yet is not written.
+/// Makes the target durable and has it remember that. A state that says nothing yet is written only
+/// by a pass that has come to its end: then the target is known to be of this source.
 fn remember(
     env: &Env,
     pass: &Pass,
     root: &Dir,
     control: &Control<'_>,
     state: State,
+    ended: bool,
 ) -> Result<State, (State, String)> {
     if pass.options.dry_run {
         return Ok(state);
     }
-    let write = |state: &State| match state.since {
-        Some(_) => state.write(root).map_err(|e| format!("it cannot remember the pass: {}", cause(&e))),
-        None => Ok(()),
+    let write = |state: &State| match ended || state.since.is_some() {
+        true => state.write(root).map_err(|e| format!("it cannot remember the pass: {}", cause(&e))),
+        false => Ok(()),
     };
     let trying = State { at: env.wall() as i64, ..state.clone() };
     let synced = write(&trying).and_then(|()| {
@@ -312,13 +329,10 @@ fn finish(env: &Env, pass: &Pass, root: &Dir, control: &Control<'_>, (began, syn
     let whole = error.is_none();
     let times = root.stat();
     // what could not be looked at was right when it was looked at before
-    let since = match pass.state.since {
-        Some(since) if !whole || pass.report.lock().summary.failed > 0 => Some(since),
-        None if !whole => None,
-        _ => Some(began),
-    };
+    let seen = whole && !pass.report.lock().overlooked;
+    let since = if seen { Some(began) } else { pass.state.since };
     let state = State { since, synced, ..pass.state.clone() };
-    match remember(env, pass, root, control, state) {
+    match remember(env, pass, root, control, state, whole) {
         Err((_, e)) if whole => {
             error = Some(Error::Failed(format!(
                 "the target cannot be made durable: {e}: import again, which looks at what may be lost"

@@ -34,6 +34,8 @@ pub(super) struct Pass {
 #[derive(Default)]
 pub(super) struct Report {
     pub summary: Summary,
+    /// Whether a name was not looked at to its end, so that nothing new is known of it.
+    pub overlooked: bool,
 }
 
 /// What a thread has for itself.

@@ -24,6 +24,8 @@ pub(super) enum Problem {
     DirectoryThere,
     /// The target has a directory there with excluded names.
     ExcludedThere,
+    /// The source has an empty directory there, the target has not.
+    EmptySource,
     /// The target has no inode that this could be a further name of.
     NoFirstName,
 }
@@ -63,7 +65,7 @@ impl Pass {
             Problem::Source(e) => match e.raw_os_error() {
                 Some(libc::ENOENT | libc::ESTALE) => self.report.lock().summary.vanished += 1,
                 // a directory was exchanged for something else
-                Some(libc::ENOTDIR | libc::ELOOP) => self.unsettled(path),
+                Some(libc::ENOTDIR | libc::ELOOP) => self.overlooked(path),
                 _ => self.trouble(path, format!("cannot be read: {}", cause(&e))),
             },
             Problem::Target(e) => self.note_target(path, shown, &e),
@@ -72,13 +74,19 @@ impl Pass {
                 self.trouble(path, format!("the target does not take its attribute {name}: {}", cause(&e)));
             }
             Problem::Over => {}
-            Problem::Changed => self.unsettled(path),
+            Problem::Changed => self.overlooked(path),
             Problem::DirectoryThere => {
                 self.trouble(path, "the target has a directory there, which only --delete replaces".into());
             }
             Problem::ExcludedThere => {
                 self.trouble(path, "the target has a directory there with names that are excluded".into());
             }
+            Problem::EmptySource => self.trouble(
+                path,
+                "the source has nothing there, and the target has: is a file system mounted there? Else remove \
+                 what is in the target by hand"
+                    .into(),
+            ),
             Problem::NoFirstName => self.trouble(path, "none of its other names could be brought".into()),
         }
     }
@@ -102,6 +110,11 @@ impl Pass {
         self.queue.end();
     }
 
+    fn overlooked(&self, path: &[u8]) {
+        self.report.lock().overlooked = true;
+        self.unsettled(path);
+    }
+
     pub(super) fn unsettled(&self, path: &[u8]) {
         let mut report = self.report.lock();
         report.summary.unsettled += 1;
@@ -113,6 +126,7 @@ impl Pass {
     fn trouble(&self, path: &[u8], cause: String) {
         let mut report = self.report.lock();
         report.summary.failed += 1;
+        report.overlooked = true;
         if report.summary.troubles.len() < super::LISTED_MAX {
             let path = String::from_utf8_lossy(path).into_owned();
             report.summary.troubles.push(Trouble { path, cause });
