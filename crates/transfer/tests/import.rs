@@ -659,6 +659,31 @@ fn remembered(target: &Path, what: &str) -> String {
     value.split([',', '}']).next().expect("a value").to_string()
 }
 
+#[test]
+fn without_proc_no_pass_begins() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (source, target) = (place.dir("source"), place.dir("target"));
+    fs::write(source.join("file"), "x").expect("a file");
+    let without = || {
+        // SAFETY: this thread alone gets mounts of its own.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return None;
+        }
+        run(Command::new("sh").args(["-c", "mount --make-rprivate / && mount -t tmpfs lee-test /proc"]));
+        Some(try_import(&source, &target, options()))
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(without).join().expect("it ends"));
+    let Some(ended) = ended else {
+        eprintln!("skipped: no mounts of its own for a thread");
+        return;
+    };
+    let refused = ended.expect_err("nothing can be reached");
+    assert!(refused.to_string().contains("mount -t proc"), "{refused}");
+}
+
 /// Root believes only what root wrote.
 #[test]
 fn what_users_write_about_passes_is_not_believed() {

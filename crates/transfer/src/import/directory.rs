@@ -4,7 +4,7 @@
 use super::attributes::looks_same;
 use super::pass::{Node, Pass, Work};
 use super::problem::{OnSide, Problem};
-use crate::sys::{Dir, Kind};
+use crate::sys::{Dir, FileId, Kind};
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,12 +22,22 @@ impl Pass {
         is_new: bool,
     ) -> Result<(), Problem> {
         let source = above.source.dir(name).source()?;
+        // a file system may have been mounted there since the look at the name
+        if self.is_left_out(source.stat().source()?.id) {
+            self.report.lock().summary.mounts_left_out += 1;
+            return Ok(());
+        }
         let target = match &above.target {
             Some(_) if is_new && self.options.dry_run => None,
             Some(dir) => Some(dir.dir(name).target()?),
             None => None,
         };
         self.names(source, target, [path, b"/"].concat(), is_new)
+    }
+
+    /// Whether a directory belongs to another file system, which is not to be brought.
+    pub(super) fn is_left_out(&self, id: FileId) -> bool {
+        id.dev != self.device && !self.options.cross_file_systems
     }
 
     /// Sees to it that the target has a directory. Returns whether it was made.

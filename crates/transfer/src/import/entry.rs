@@ -37,7 +37,7 @@ impl Pass {
         let from = node.source.inode(name).source()?;
         let stat = from.stat().source()?;
         if stat.kind == Kind::Directory {
-            if stat.id.dev != self.device && !self.options.cross_file_systems {
+            if self.is_left_out(stat.id) {
                 self.report.lock().summary.mounts_left_out += 1;
             } else if stat.id != self.target_root {
                 // made here, for it changes the time of the directory that it is in

@@ -20,7 +20,7 @@ mod queue;
 mod remove;
 mod state;
 
-use crate::sys::{Dir, Stat};
+use crate::sys::{Dir, FileId, Stat, stat_file};
 use crate::{Counters, Error, Trouble, cause};
 use leeward_env::Env;
 use parking_lot::Mutex;
@@ -159,6 +159,9 @@ pub fn run(
         dir.stat().map_err(|e| Error::at(Path::new(which), "cannot be looked at", &e))
     };
     let (from, to) = (stat(&source, "the source")?, stat(&target, "the target")?);
+    for (dir, id) in [(&source, from.id), (&target, to.id)] {
+        check_proc(dir, id)?;
+    }
     // its description lives to the end, and with it the lock
     let root = target.dir(c".").map_err(|e| Error::at(Path::new("the target"), "cannot be opened", &e))?;
     if !root.lock() {
@@ -166,7 +169,10 @@ pub fn run(
     }
     let _lock = Lock(&root);
     let (state, began) = begin(env, &source, &target, (name, &from), &options)?;
+    let again = source.dir(c".");
+    let source_root = again.map_err(|e| Error::at(Path::new("the source"), "cannot be opened", &e))?;
     let pass = Arc::new(Pass {
+        source_root,
         options,
         counters: Arc::new(Counters::default()),
         queue: Queue::new(),
@@ -184,6 +190,17 @@ pub fn run(
     let durable = work(env, &pass, &root, control);
     pass.link_later(Some(&root), control.stopped);
     Ok(finish(env, &pass, &root, control, (began, durable)))
+}
+
+/// Inodes are reached by /proc: without it each of them would seem to be away.
+fn check_proc(dir: &Dir, id: FileId) -> Result<(), Error> {
+    let opened = dir.as_inode().and_then(|inode| inode.open()).and_then(|file| stat_file(&file));
+    if opened.is_ok_and(|stat| stat.id == id) {
+        return Ok(());
+    }
+    Err(Error::Failed(
+        "/proc does not show the open files of this process: mount it: `mount -t proc proc /proc`".into(),
+    ))
 }
 
 /// The lock on a target.

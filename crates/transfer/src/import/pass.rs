@@ -2,7 +2,7 @@
 
 use super::content::READ_BYTES;
 use super::links::Links;
-use super::problem::Problem;
+use super::problem::{Problem, looked_again};
 use super::queue::Queue;
 use super::state::State;
 use super::{Options, Summary};
@@ -26,6 +26,8 @@ pub(super) struct Pass {
     pub state: State,
     /// The file system of the source.
     pub device: u64,
+    /// The root of the source, to see whether it is still there.
+    pub source_root: Dir,
     /// The root of the target: not to be copied into itself.
     pub target_root: FileId,
     pub stopped: AtomicBool,
@@ -83,7 +85,7 @@ impl Pass {
             Work::Directory(above, name, is_new) => {
                 let path = [&above.path[..], name.to_bytes()].concat();
                 if let Err(problem) = self.enter(&above, &name, &path, is_new) {
-                    self.note(&path, problem);
+                    self.note(&path, looked_again(&above.source, &name, problem));
                 }
             }
             Work::Names(node, names) => {
@@ -94,7 +96,7 @@ impl Pass {
                     let path = [&node.path[..], name.to_bytes()].concat();
                     self.counters.add_name();
                     if let Err(problem) = self.entry(worker, &node, &name, &path) {
-                        self.note(&path, problem);
+                        self.note(&path, looked_again(&node.source, &name, problem));
                     }
                 }
                 self.part_done(&node);

@@ -1,8 +1,9 @@
 //! What goes wrong with one name, and what that means for the pass.
 
 use super::pass::Pass;
+use crate::sys::Dir;
 use crate::{Error, Trouble, cause};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -18,6 +19,8 @@ pub(super) enum Problem {
     Attribute(CString, io::Error),
     /// The pass ends.
     Over,
+    /// The source does not have it any more.
+    Vanished,
     /// It changed while it was looked at.
     Changed,
     /// The target has a directory there.
@@ -54,6 +57,18 @@ fn is_gone(errno: Option<i32>) -> bool {
     )
 }
 
+/// What a source meant that says that a name is not there: looks at the name again.
+pub(super) fn looked_again(dir: &Dir, name: &CStr, problem: Problem) -> Problem {
+    match &problem {
+        Problem::Source(e) if e.raw_os_error() == Some(libc::ENOENT) => match dir.look(name) {
+            Ok(None) => Problem::Vanished,
+            Ok(Some(_)) => Problem::Changed,
+            Err(e) => Problem::Source(e),
+        },
+        _ => problem,
+    }
+}
+
 impl Pass {
     /// Counts a problem, or ends the pass.
     pub(super) fn note(&self, path: &[u8], problem: Problem) {
@@ -63,9 +78,11 @@ impl Pass {
                 self.fail(Error::at(shown, "the source does not answer any more", &e));
             }
             Problem::Source(e) => match e.raw_os_error() {
-                Some(libc::ENOENT | libc::ESTALE) => self.report.lock().summary.vanished += 1,
-                // a directory was exchanged for something else
-                Some(libc::ENOTDIR | libc::ELOOP) => self.overlooked(path),
+                Some(libc::ESTALE) if self.is_root_stale(path) => {
+                    self.fail(Error::at(shown, "the source is not what it was: mount it anew", &e));
+                }
+                // a directory was exchanged for something else, or went away with what is in it
+                Some(libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ELOOP) => self.overlooked(path),
                 _ => self.trouble(path, format!("cannot be read: {}", cause(&e))),
             },
             Problem::Target(e) => self.note_target(path, shown, &e),
@@ -74,6 +91,7 @@ impl Pass {
                 self.trouble(path, format!("the target does not take its attribute {name}: {}", cause(&e)));
             }
             Problem::Over => {}
+            Problem::Vanished => self.report.lock().summary.vanished += 1,
             Problem::Changed => self.overlooked(path),
             Problem::DirectoryThere => {
                 self.trouble(path, "the target has a directory there, which only --delete replaces".into());
@@ -104,6 +122,11 @@ impl Pass {
         self.fail(Error::at(shown, what, e));
     }
 
+    fn is_root_stale(&self, path: &[u8]) -> bool {
+        let root = self.source_root.stat();
+        path.is_empty() || root.is_err_and(|e| e.raw_os_error() == Some(libc::ESTALE))
+    }
+
     /// Ends the pass.
     pub(super) fn fail(&self, error: Error) {
         self.fatal.lock().get_or_insert(error);
@@ -131,5 +154,23 @@ impl Pass {
             let path = String::from_utf8_lossy(path).into_owned();
             report.summary.troubles.push(Trouble { path, cause });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods)]
+    fn only_what_is_away_has_vanished() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::write(place.path().join("there"), "x").expect("a file");
+        let dir = Dir::open(place.path()).expect("a directory");
+        let again =
+            |name, errno| looked_again(&dir, name, Problem::Source(io::Error::from_raw_os_error(errno)));
+        assert!(matches!(again(c"away", libc::ENOENT), Problem::Vanished));
+        assert!(matches!(again(c"there", libc::ENOENT), Problem::Changed));
+        assert!(matches!(again(c"away", libc::ESTALE), Problem::Source(_)));
     }
 }
