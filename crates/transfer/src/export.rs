@@ -173,6 +173,7 @@ impl Export<'_, '_> {
         if stat.kind == Kind::Socket {
             self.summary.sockets_left_out += 1;
         } else if !self.further_name(stat, &path)? {
+            let before = self.output.written();
             let digest = match stat.kind {
                 Kind::File => self.file(inode, &path)?,
                 _ => {
@@ -180,7 +181,8 @@ impl Export<'_, '_> {
                     None
                 }
             };
-            if stat.nlink > 1 {
+            // a further name can only be one of what is in the archive
+            if stat.nlink > 1 && self.output.written() > before {
                 self.links.insert(stat.id, Linked { path, digest, names_left: stat.nlink - 1 });
             }
         }

@@ -42,7 +42,7 @@ pub enum Error {
 impl Error {
     /// About a path and an error of the system.
     pub fn at(path: &Path, what: &str, error: &io::Error) -> Error {
-        Error::Failed(format!("{}: {what}: {}", path.display(), cause(error)))
+        Error::Failed(format!("{}: {what}: {}", printable(&path.to_string_lossy()), cause(error)))
     }
 }
 
@@ -63,6 +63,12 @@ pub fn cause(error: &io::Error) -> String {
     let short = full.split(" (os error").next().unwrap_or_default();
     let mut chars = short.chars();
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// A path or name for a message: control characters, with which it could write over the screen, are
+/// escaped.
+pub fn printable(text: &str) -> String {
+    if text.chars().any(char::is_control) { text.escape_debug().to_string() } else { text.to_string() }
 }
 
 /// How far a transfer is. Others read it while it runs.
@@ -99,4 +105,16 @@ pub struct Trouble {
     pub path: String,
     /// Why.
     pub cause: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_no_control_characters() {
+        let error = Error::at(Path::new("a\x1b[2J\nb"), "is odd", &io::Error::from_raw_os_error(libc::EIO));
+        assert!(error.to_string().starts_with("a\\u{1b}[2J\\nb: is odd: "), "{error}");
+        assert_eq!(printable("b\u{e4}r"), "b\u{e4}r");
+    }
 }

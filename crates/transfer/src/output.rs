@@ -1,7 +1,7 @@
 //! Writes an archive from a thread of its own, so that reading goes on meanwhile, and so that a
 //! reader of a pipe that takes nothing hinders nobody who wants to stop.
 
-use crate::{Error, cause};
+use crate::{Error, cause, printable};
 use leeward_env::Env;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ impl<'a> Output<'a> {
         let mut state = self.shared.state.lock();
         loop {
             if let Some(Err(e)) = &state.ended {
-                return Err(Error::Failed(format!("{}: cannot write: {}", self.name, cause(e))));
+                return Err(Error::Failed(format!("{}: cannot write: {}", printable(&self.name), cause(e))));
             }
             if (self.stopped)() {
                 return Err(Error::Stopped);

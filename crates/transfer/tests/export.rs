@@ -121,6 +121,43 @@ fn what_cannot_be_read_is_named_and_the_rest_is_written() {
     assert_eq!(listed.lines().count() as u64, summary.files + summary.directories);
 }
 
+/// No further name leads to a first one that is not in the archive.
+#[test]
+fn names_of_what_cannot_be_read_lead_nowhere() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let source = place.dir("source");
+    fs::write(source.join("a"), "text").expect("a file");
+    fs::hard_link(source.join("a"), source.join("b")).expect("a link");
+    let as_other = || {
+        fs::set_permissions(source.join("a"), fs::Permissions::from_mode(0)).expect("a mode");
+        // SAFETY: numbers; this thread alone becomes another user.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, 1000, -1) };
+        assert_eq!(changed, 0);
+        let root = leeward_transfer::sys::Dir::open(&source).expect("the root");
+        let archive = fs::File::create("/dev/null").expect("a place");
+        let env = leeward_env::Env::real();
+        let output =
+            leeward_transfer::output::Output::start(&env, Box::new(archive), "null".into(), &|| false);
+        let counters = leeward_transfer::Counters::default();
+        let options = leeward_transfer::export::Options {
+            keep_going: true,
+            manifest_inside: None,
+            user: &|_| None,
+            group: &|_| None,
+            counters: &counters,
+        };
+        let mut manifest = fs::File::options().write(true).open("/dev/null").expect("a place");
+        leeward_transfer::export::run(&root, output, &mut manifest, &options)
+    };
+    fs::set_permissions(place.at("."), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let summary = std::thread::scope(|scope| scope.spawn(as_other).join().expect("it ends"));
+    let summary = summary.expect("it goes on");
+    assert_eq!((summary.unreadable, summary.hard_links), (2, 0), "{summary:?}");
+}
+
 /// A user exchanges a directory for a link to somebody else's while the tree is read.
 #[test]
 fn nobody_is_led_out_of_the_tree() {

@@ -21,7 +21,7 @@ mod remove;
 mod state;
 
 use crate::sys::{Dir, FileId, Stat, stat_file};
-use crate::{Counters, Error, Trouble, cause};
+use crate::{Counters, Error, Trouble, cause, printable};
 use leeward_env::Env;
 use parking_lot::Mutex;
 use pass::{Pass, Report, Worker};
@@ -249,7 +249,7 @@ fn check_delete(source: &Dir, known: Option<&State>, same: bool) -> Result<(), E
         return Err(Error::Failed(format!(
             "the target was imported from {}, or from another file system that was mounted there: nothing is \
              removed for another source; is the source mounted? Else import without --delete",
-            state.source
+            printable(&state.source)
         )));
     }
     if known.is_none() {

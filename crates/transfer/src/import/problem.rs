@@ -2,7 +2,7 @@
 
 use super::pass::Pass;
 use crate::sys::Dir;
-use crate::{Error, Trouble, cause};
+use crate::{Error, Trouble, cause, printable};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -87,7 +87,7 @@ impl Pass {
             },
             Problem::Target(e) => self.note_target(path, shown, &e),
             Problem::Attribute(name, e) => {
-                let name = name.to_string_lossy();
+                let name = printable(&name.to_string_lossy());
                 self.trouble(path, format!("the target does not take its attribute {name}: {}", cause(&e)));
             }
             Problem::Over => {}
