@@ -132,7 +132,7 @@ fn names_of_what_cannot_be_read_lead_nowhere() {
     fs::write(source.join("a"), "text").expect("a file");
     fs::hard_link(source.join("a"), source.join("b")).expect("a link");
     let as_other = || {
-        fs::set_permissions(source.join("a"), fs::Permissions::from_mode(0)).expect("a mode");
+        fs::set_permissions(source.join("a"), fs::Permissions::from_mode(0o000)).expect("a mode");
         // SAFETY: numbers; this thread alone becomes another user.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1, 1000, -1) };
         assert_eq!(changed, 0);

@@ -300,7 +300,7 @@ fn work(env: &Env, pass: &Arc<Pass>, root: &Dir, control: &Control<'_>) -> i64 {
             pass.queue.end();
         }
         if env.now() - synced_at > SYNC_EVERY {
-            state = remember(env, pass, root, control, state, false).unwrap_or_else(|(state, _)| state);
+            state = remember(env, pass, root, control, state, false).unwrap_or_else(|(state, _)| *state);
             synced_at = env.now();
         }
     }
@@ -319,7 +319,7 @@ fn remember(
     control: &Control<'_>,
     state: State,
     ended: bool,
-) -> Result<State, (State, String)> {
+) -> Result<State, (Box<State>, String)> {
     if pass.options.dry_run {
         return Ok(state);
     }
@@ -334,7 +334,7 @@ fn remember(
         let synced = State { synced: now, at: trying.at + 1, ..trying };
         write(&synced).map(|()| synced)
     });
-    synced.map_err(|e| (state, e))
+    synced.map_err(|e| (Box::new(state), e))
 }
 
 /// Makes all durable, and tells what was done.
