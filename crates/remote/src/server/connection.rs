@@ -411,15 +411,7 @@ fn call_in(
         }
         Begun::Over => return Then::End,
         Begun::Wrong(last, how) => {
-            let text = format!(
-                "a call has a number that is not its slot's next: {} after {last} ({how}) in slot {}",
-                slot.number, slot.place
-            );
-            tracing::error!("{}: {text}: its session ends", session.host().name);
-            connection.refuse(Refusal::Malformed, &text);
-            // else the client would send the same again for ever: it is told the truth about what it had asked for
-            shared.may_have_lost(session, "its session could not go on");
-            shared.forget_session(session);
+            end_wrong((shared, connection), session, (slot, last, how));
             return Then::End;
         }
     }
@@ -458,6 +450,22 @@ fn call_in(
         Call::Op(caller, op) => run_op(shared, session, (slot, caller, op), answer),
     }
     Then::GoOn
+}
+
+/// A call does not follow the last one in its slot. The session ends: else its client would send the same again for ever.
+fn end_wrong(
+    (shared, connection): (&Arc<Shared>, &Arc<Connection>),
+    session: &Arc<Session>,
+    (slot, last, how): (crate::message::Slot, u32, &str),
+) {
+    let text = format!(
+        "a call has a number that is not its slot's next: {} after {last} ({how}) in slot {}",
+        slot.number, slot.place
+    );
+    tracing::error!("{}: {text}: its session ends", session.host().name);
+    connection.refuse(Refusal::Malformed, &text);
+    shared.may_have_lost(session, "its session could not go on");
+    shared.forget_session(session);
 }
 
 /// Runs an operation when the token is judged that its user has shown.

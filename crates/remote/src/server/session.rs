@@ -524,7 +524,9 @@ impl Session {
         match &mut at.call {
             _ if slot.number == next_number(at.number) && is_free => (),
             _ if is_later => (),
-            _ if slot.number != at.number || slot.number == 0 => return Begun::Wrong(at.number, at.call.name()),
+            _ if slot.number != at.number || slot.number == 0 => {
+                return Begun::Wrong(at.number, at.call.name());
+            }
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
