@@ -45,16 +45,22 @@ impl NewFile {
         Ok(NewFile { file, path: path.into(), partial: Some(partial) })
     }
 
-    /// Gives it its name.
+    /// Makes its content durable.
+    fn sync(&self) -> Result<(), Fail> {
+        match self.partial {
+            Some(_) => self.file.sync_all().map_err(|e| failed(&self.path, &e)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives it its name. Its content is durable already.
     fn keep(mut self) -> Result<PathBuf, Fail> {
         if let Some(partial) = &self.partial {
             let directory = match self.path.parent() {
                 Some(above) if !above.as_os_str().is_empty() => above,
                 _ => Path::new("."),
             };
-            self.file
-                .sync_all()
-                .and_then(|()| std::fs::rename(partial, &self.path))
+            std::fs::rename(partial, &self.path)
                 .and_then(|()| File::open(directory)?.sync_all())
                 .map_err(|e| failed(&self.path, &e))?;
         }
@@ -102,7 +108,14 @@ impl Archive {
         }
     }
 
-    pub(super) fn keep(self) -> Result<(), Fail> {
+    fn sync(&self) -> Result<(), Fail> {
+        match self {
+            Archive::Output => Ok(()),
+            Archive::File(new) => new.sync(),
+        }
+    }
+
+    fn keep(self) -> Result<(), Fail> {
         match self {
             Archive::Output => Ok(()),
             Archive::File(new) => new.keep().map(drop),
@@ -138,11 +151,29 @@ impl Manifest {
         }
     }
 
+    fn sync(&self) -> Result<(), Fail> {
+        match self {
+            Manifest::Unnamed(_) => Ok(()),
+            Manifest::File(new) => new.sync(),
+        }
+    }
+
     /// Gives it its name, which is returned.
-    pub(super) fn keep(self) -> Result<Option<PathBuf>, Fail> {
+    fn keep(self) -> Result<Option<PathBuf>, Fail> {
         match self {
             Manifest::Unnamed(_) => Ok(None),
             Manifest::File(new) => new.keep().map(Some),
         }
     }
+}
+
+/// Gives both their names, which is done only when both are durable. Returns that of the manifest.
+///
+/// # Errors
+/// When one of them cannot be made durable or renamed.
+pub(super) fn keep(archive: Archive, manifest: Manifest) -> Result<Option<PathBuf>, Fail> {
+    archive.sync()?;
+    manifest.sync()?;
+    archive.keep()?;
+    manifest.keep()
 }

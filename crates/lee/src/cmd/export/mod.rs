@@ -82,6 +82,8 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
     refuse_output(invocation, to_output)?;
     let stop = system::stop_on_signals()?;
     let began = invocation.env.now();
+    // before the snapshot, so that none is taken when there is no place for the archive
+    let mut files = open(args)?;
     let source = Source::freeze(invocation, &args.path)?;
     let written = {
         let (bar, counters) = (Bar::new(invocation.format), Counters::default());
@@ -89,15 +91,18 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<ExitCode, Fail> {
             show_progress(&bar, &counters);
             stop.asked()
         };
-        let written = write(invocation, args, &source, &counters, &stopped);
+        let written = write(invocation, args, &source, &mut files, (&counters, &stopped));
         bar.clear();
         written
     };
     let volumes = source.volumes_below(invocation);
     let released = source.release();
-    let (summary, archive, manifest) = written?;
-    let manifest = manifest.keep()?;
-    archive.keep()?;
+    let summary = written.map_err(|fail| match &released {
+        Err(stays) => Fail::new(format!("{fail}; {stays}")).with_code(fail.code()),
+        Ok(()) => fail,
+    })?;
+    let (archive, manifest) = files;
+    let manifest = files::keep(archive, manifest)?;
     released?;
     let shown = Shown {
         reply: "exported",
@@ -123,22 +128,31 @@ fn refuse_output(invocation: &Invocation, to_output: bool) -> Result<(), Fail> {
     Ok(())
 }
 
+fn is_inside(args: &Args, archive: &Archive) -> bool {
+    args.manifest_inside || (args.manifest.is_none() && !archive.is_replaced())
+}
+
+/// Where archive and manifest go.
+fn open(args: &Args) -> Result<(Archive, Manifest), Fail> {
+    let archive = Archive::new(&args.to)?;
+    let manifest = match is_inside(args, &archive) {
+        true => Manifest::without_name()?,
+        false => Manifest::new(args.manifest.as_deref(), &args.to)?,
+    };
+    Ok((archive, manifest))
+}
+
 /// Writes archive and manifest. They have their names only when they are kept.
 fn write(
     invocation: &Invocation,
     args: &Args,
     source: &Source,
-    counters: &Counters,
-    stopped: &dyn Fn() -> bool,
-) -> Result<(Summary, Archive, Manifest), Fail> {
+    (archive, manifest): &mut (Archive, Manifest),
+    (counters, stopped): (&Counters, &dyn Fn() -> bool),
+) -> Result<Summary, Fail> {
     let root = Dir::open(source.path())
         .map_err(|e| Fail::new(format!("{}: cannot be opened: {}", args.path.display(), text(&e))))?;
-    let archive = Archive::new(&args.to)?;
-    let inside = args.manifest_inside || (args.manifest.is_none() && !archive.is_replaced());
-    let mut manifest = match inside {
-        true => Manifest::without_name()?,
-        false => Manifest::new(args.manifest.as_deref(), &args.to)?,
-    };
+    let inside = is_inside(args, archive);
     if inside && matches!(root.look(&c_name(INSIDE)), Ok(Some(_))) {
         return Err(Fail::new(format!(
             "the tree has a {INSIDE} of its own at its root: put the manifest elsewhere with --manifest FILE"
@@ -155,7 +169,7 @@ fn write(
     let name = if archive.is_output() { "standard output".into() } else { args.to.display().to_string() };
     let output = Output::start(&invocation.env, archive.sink()?, name, stopped);
     match export::run(&root, output, manifest.file(), &options) {
-        Ok(summary) => Ok((summary, archive, manifest)),
+        Ok(summary) => Ok(summary),
         Err(Error::Stopped) => Err(Fail::new("stopped before the end: no archive was written")),
         Err(Error::Failed(cause)) if args.keep_going => Err(Fail::new(cause)),
         Err(Error::Failed(cause)) => {
