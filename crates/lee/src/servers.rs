@@ -15,7 +15,7 @@ use crate::system;
 use leeward_bucket::{Bucket, Location};
 use leeward_env::{Env, Term, hex};
 use leeward_remote::{Keys, ServerList};
-use leeward_servers::{Map, Record, Renewing, Standing, State, Turn, Watching, predecessors_ended, times};
+use leeward_servers::{Map, Record, Renewing, Standing, Turn, Watching, predecessors_ended, times};
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
 use leeward_volume::admin::Failure;
@@ -120,12 +120,9 @@ impl Member {
             lock,
             addresses,
             version: env!("CARGO_PKG_VERSION").into(),
-            state: State::Alive,
-            draining: false,
-            renewals: 0,
-            orders: 0,
             since_secs: now,
             renewed_secs: now,
+            ..Record::default()
         };
         let renewing = Renewing::begin(env, &store, record, &term).map_err(failed)?;
         env.count_within(&term);

@@ -20,10 +20,11 @@ pub fn is_record(name: &str) -> bool {
 }
 
 /// How a server is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It renews its record, or somebody marks it.
+    #[default]
     Alive,
     /// It has said that it answers nothing any more.
     Ended,
@@ -32,7 +33,7 @@ pub enum State {
 }
 
 /// What the bucket says of a server, which is one process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its id, which no other process has or had.
     pub id: String,

@@ -135,7 +135,7 @@ impl<S: Store> Watching<S> {
                 return Ok(None);
             }
             if std::mem::take(&mut self.was_late) {
-                // a store that took no puts took those of the others neither
+                // a store that took none of this server's puts may have taken none of the others'
                 self.give_time();
                 return Ok(None);
             }
@@ -324,20 +324,7 @@ impl<S: Store> Watching<S> {
 
 /// Of a server that was never seen.
 fn unknown(id: &str) -> Record {
-    Record {
-        id: id.to_owned(),
-        host: String::new(),
-        pid: 0,
-        lock: String::new(),
-        addresses: Vec::new(),
-        version: String::new(),
-        state: State::Dead,
-        draining: false,
-        renewals: 0,
-        orders: 0,
-        since_secs: 0,
-        renewed_secs: 0,
-    }
+    Record { id: id.to_owned(), state: State::Dead, ..Record::default() }
 }
 
 /// Why a look came to nothing.

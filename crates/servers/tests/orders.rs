@@ -2,7 +2,7 @@
 
 use leeward_env::{Env, Nanos, Term};
 use leeward_servers::{
-    Failed, MAP, Record, Renewing, State, Store, Watching, order, overview, predecessors_ended, times,
+    Failed, MAP, Record, Renewing, Store, Watching, order, overview, predecessors_ended, times,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -72,20 +72,7 @@ impl Cell {
     fn join(&self, id: &str) -> Server {
         let (term, watching) = (Term::not_begun(), Watching::new(&self.env, &self.store, id));
         watching.prepare().expect("a map");
-        let record = Record {
-            id: id.into(),
-            host: "h".into(),
-            pid: 1,
-            lock: format!("lock of {id}"),
-            addresses: Vec::new(),
-            version: "1".into(),
-            state: State::Alive,
-            draining: false,
-            renewals: 0,
-            orders: 0,
-            since_secs: 0,
-            renewed_secs: 0,
-        };
+        let record = Record { id: id.into(), lock: format!("lock of {id}"), ..Record::default() };
         let renewing = Renewing::begin(&self.env, &self.store, record, &term).expect("a record");
         Server { term, renewing, watching, turns: Vec::new() }
     }

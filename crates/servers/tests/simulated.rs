@@ -4,7 +4,7 @@
 //! `SEEDS=n` runs more; a failing run names its seed, and `SEED=n` runs that one.
 
 use leeward_env::{Env, Nanos, Term};
-use leeward_servers::{Failed, Record, Renewing, Standing, State, Store, Turn, Watching, order, times};
+use leeward_servers::{Failed, Record, Renewing, Standing, Store, Turn, Watching, order, times};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -325,20 +325,7 @@ impl World {
         });
         self.servers.lock().push(server.clone());
         let link = Arc::new(Link { world: Arc::downgrade(self) });
-        let record = Record {
-            id: server.id.clone(),
-            host: "h".into(),
-            pid: 1,
-            lock: String::new(),
-            addresses: Vec::new(),
-            version: "1".into(),
-            state: State::Alive,
-            draining: false,
-            renewals: 0,
-            orders: 0,
-            since_secs: 0,
-            renewed_secs: 0,
-        };
+        let record = Record { id: server.id.clone(), ..Record::default() };
         let watching = Watching::new(&env, &link, &server.id);
         let begun = watching.prepare().and_then(|()| Renewing::begin(&env, &link, record, &server.term));
         match begun {
