@@ -320,6 +320,12 @@ wait_gone() {
   done
 }
 
+# stop_process PID: stops it, and waits until none of its threads runs (SIGSTOP reaches one; until it heeds it the others go on).
+stop_process() {
+  kill -STOP "$1"
+  wait_for 10 eval "! cat /proc/$1/task/*/stat | sed 's/.*) //' | grep -qv '^[TZ]'"
+}
+
 # cell_answers: asked by a name that no cache can know, because a dead mount still shows what the kernel remembers.
 cell_answers() { mountpoint -q "$MNT" 2>/dev/null && ! stat "$MNT/answer-$RANDOM$RANDOM" 2>&1 | grep -q 'not connected'; }
 

@@ -30,7 +30,7 @@ probe_says_what_hangs() {
   "$LEE" probe "$MNT" --every 50ms --deadline 1s --json --history "$WORK/history" >"$WORK/hung" &
   probe=$!
   wait_for 10 grep -q '"write"' "$WORK/hung"
-  kill -STOP "$server"
+  stop_process "$server"
   wait_for 20 grep -q '"stuck"' "$WORK/hung" || { kill -CONT "$server"; return 1; }
   sleep 1.2
   kill -CONT "$server"

@@ -331,7 +331,7 @@ kills() {
 server_killed() { at_work kills; }
 
 pause_server() {
-  kill -STOP "$(cell_pid)"
+  stop_process "$(cell_pid)"
   sleep 10
   kill -CONT "$(cell_pid)"
 }
@@ -346,7 +346,7 @@ too_late() {
   machines lost "$WORK/notes" "$(mnt 4)" "$(mnt 1)" &
   lost=$!
   wait_for 20 test -e "$WORK/notes/written"
-  kill -STOP "$(pid_of 4)"
+  stop_process "$(pid_of 4)"
   cell_kill9
   server_start
   touch "$WORK/notes/served"

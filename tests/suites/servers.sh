@@ -113,7 +113,7 @@ killed() {
 stopped() {
   local pid
   pid=$(server_pid "$1")
-  kill -STOP "$pid"
+  stop_process "$pid"
   go_on || { kill -CONT "$pid"; return 1; }
   owned_by_another "$1" || { kill -CONT "$pid"; say "nobody took over"; return 1; }
   kill -CONT "$pid"

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Place, as_user, can_mount, is_mounted, lee, run, say, until};
+use common::{Place, as_user, can_mount, is_mounted, lee, run, say, signal, until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,11 +14,6 @@ use std::time::{Duration, Instant};
 
 /// Much longer than it takes, for a busy machine.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
-
-fn signal(pid: i32, signal: i32) {
-    // SAFETY: a plain system call on a process that a test started.
-    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
-}
 
 fn status(place: &Place) -> Value {
     let said = say(&["status", place.arg(), "--json"]);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::machines::{Machine, Served};
-use common::{LEE, as_user, can_mount, lee, run, until};
+use common::{LEE, as_user, can_mount, lee, run, stop, until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -257,15 +257,14 @@ struct Stopped(i32);
 
 impl Stopped {
     fn stop(pid: i32) -> Stopped {
-        // SAFETY: a process of this test.
-        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        stop(pid);
         Stopped(pid)
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // SAFETY: as above.
+        // SAFETY: a plain system call on a process of this test, which may have ended.
         unsafe { libc::kill(self.0, libc::SIGCONT) };
     }
 }

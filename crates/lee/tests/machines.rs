@@ -11,7 +11,7 @@ mod locks;
 mod logins;
 
 use common::machines::{Machine, Served, free_port};
-use common::{Place, can_mount, is_mounted, lee, run, say, until};
+use common::{Place, can_mount, is_mounted, lee, run, say, signal, stop, until};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -164,15 +164,13 @@ fn a_machine_that_comes_too_late_after_a_crash_is_told_what_is_lost() {
     file.sync_all().expect("durable");
     let pid = a.pid().expect("its process");
     file.write_all(b", perhaps").expect("written");
-    // SAFETY: no memory is involved.
-    let signal = |signal| assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-    signal(libc::SIGSTOP);
+    stop(pid);
     served.place.kill();
     let begun = Instant::now();
     // its keeper brings it back
     until("the server", || fs::metadata(b.path("file")).is_ok());
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
-    signal(libc::SIGCONT);
+    signal(pid, libc::SIGCONT);
     assert_eq!(file.sync_all().expect_err("lost, perhaps").raw_os_error(), Some(libc::EIO));
     file.sync_all().expect("told already");
     let content = fs::read(b.path("file")).expect("read");
@@ -351,8 +349,7 @@ fn the_mount_of_the_server_sees_what_other_machines_do() {
 
 /// Ends a process the hard way.
 fn kill(pid: i32) {
-    // SAFETY: a plain system call on a process that a test started.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    signal(pid, libc::SIGKILL);
 }
 
 /// The keeper of a process.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, until};
+use common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, signal, stop, until};
 use leeward_bucket::server::{Fault, KEY, Server};
 use std::fs;
 use std::io::Write;
@@ -108,11 +108,6 @@ impl Machine {
         self.say(&["up", URL, "--mount", self.mnt().to_str().expect("UTF-8"), "--background"]).good();
         (self.pid_in("lock").expect("a server"), self.pid_in("keeper").expect("a keeper"))
     }
-}
-
-fn signal(pid: i32, signal: i32) {
-    // SAFETY: a plain system call on a process that a test started.
-    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
 }
 
 impl Drop for Machine {
@@ -232,7 +227,7 @@ fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
         });
     }
     // While its keeper is slow, another machine takes the cell: then this one does not take it back.
-    signal(keeper, libc::SIGSTOP);
+    stop(keeper);
     let pid = first.pid_in("lock").expect("a server");
     signal(pid, libc::SIGKILL);
     until("the killed server to end", || !Place::is_lee(pid));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::machines::free_port;
-use common::{Place, Said, can_mount, lee, run, until};
+use common::{Place, Said, can_mount, lee, run, signal, stop, until};
 use leeward_bucket::server::{KEY, Server as Store};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -126,8 +126,9 @@ fn told() {
 impl Drop for Site {
     fn drop(&mut self) {
         for node in self.nodes.lock().expect("no panic").iter() {
-            node.signal(libc::SIGKILL);
-            let _ = node.child.lock().expect("no panic").wait();
+            let mut child = node.child.lock().expect("no panic");
+            let _ = child.kill().and_then(|()| child.wait());
+            drop(child);
             if std::thread::panicking() {
                 eprintln!("{}:\n{}", node.log.display(), node.said());
             }
@@ -140,9 +141,8 @@ impl Node {
         self.child.lock().expect("no panic").id()
     }
 
-    fn signal(&self, signal: i32) {
-        // SAFETY: a plain system call on our own child, which is not waited for before.
-        unsafe { libc::kill(self.pid() as i32, signal) };
+    fn signal(&self, number: i32) {
+        signal(self.pid() as i32, number);
     }
 
     fn is_alive(&self) -> bool {
@@ -184,17 +184,12 @@ impl Mount<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.at.join(name)
     }
-
-    /// To the process of the mount.
-    fn signal(&self, signal: i32) {
-        // SAFETY: a plain system call on a process that this test has started.
-        unsafe { libc::kill(self.pid, signal) };
-    }
 }
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        self.signal(libc::SIGCONT);
+        // SAFETY: a plain system call on a process that this test has started, which may have ended.
+        unsafe { libc::kill(self.pid, libc::SIGCONT) };
         if std::thread::panicking() {
             let state = self.keys.with_extension("state");
             let said = Command::new("sh").arg("-c").arg("cat \"$0\"/mounts/*/log").arg(state).output();
@@ -348,14 +343,14 @@ fn a_server_that_was_stopped_answers_nothing_when_it_wakes_up() {
     let writers = Writers::start(&mount, "w");
     writers.go_on(20);
     // the one asks, the other is stopped before it can answer; then the machine that asks is stopped, too
-    a.signal(libc::SIGSTOP);
+    stop(a.pid() as i32);
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 16];
         told.send(file.read_at(&mut bytes, 1 << 20).map(|_| bytes))
     });
     std::thread::sleep(Duration::from_millis(300));
-    old.signal(libc::SIGSTOP);
+    stop(old.pid);
     writers.go_on(20);
     let changed = File::options().write(true).open(mount.path("f")).expect("open");
     changed.write_all_at(&[b'2'; 16], 1 << 20).expect("written");
@@ -363,7 +358,7 @@ fn a_server_that_was_stopped_answers_nothing_when_it_wakes_up() {
     // what it was asked is there when it wakes up
     a.signal(libc::SIGCONT);
     std::thread::sleep(Duration::from_millis(100));
-    old.signal(libc::SIGCONT);
+    signal(old.pid, libc::SIGCONT);
     let read = heard.recv_timeout(TAKE_OVER).expect("an answer").expect("read");
     assert_eq!(read, [b'2'; 16], "an answer of before");
     assert_eq!(a.ended(), 5, "{}", a.said());
@@ -456,8 +451,7 @@ fn a_keeper_brings_a_killed_server_back_as_another_one() {
     let _kept = Kept(state.clone());
     let before = site.owner();
     assert_eq!(before, u32::try_from(pid).ok());
-    // SAFETY: a plain system call on a process that this test has started.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
+    signal(pid, libc::SIGKILL);
     let begun = Instant::now();
     until("another server to have the cell", || site.owner().is_some_and(|owner| Some(owner) != before));
     // nobody waits for the term of one whose keeper knows that it has ended
@@ -472,11 +466,9 @@ fn a_keeper_brings_a_killed_server_back_as_another_one() {
     let other = site.serve("b");
     let server = || run(site.at_store(&mut lee(&["status", CELL, "--json"]), &state)).json();
     let pid = server()["pid"].as_i64().expect("a pid") as i32;
-    // SAFETY: as above.
-    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    stop(pid);
     until("the other server to have the cell", || site.owner() == Some(other.pid()));
-    // SAFETY: as above.
-    unsafe { libc::kill(pid, libc::SIGCONT) };
+    signal(pid, libc::SIGCONT);
     until("it to stand by again", || {
         let said = run(site.at_store(&mut lee(&["status", CELL, "--json"]), &state));
         let now: Value = serde_json::from_str(&said.out).unwrap_or_default();

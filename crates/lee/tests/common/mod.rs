@@ -104,6 +104,24 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Sends a signal to a process that a test started.
+#[track_caller]
+pub fn signal(pid: i32, signal: i32) {
+    // SAFETY: a plain system call; no memory is involved.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
+}
+
+/// Stops a process, and waits until none of its threads runs any more: SIGSTOP reaches one of them, and until
+/// that one has heeded it the others go on.
+#[track_caller]
+pub fn stop(pid: i32) {
+    signal(pid, libc::SIGSTOP);
+    let state = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+    let is_stopped = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z']));
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    until("a process to stop", || tasks().flatten().filter_map(state).all(is_stopped));
+}
+
 /// A place for a cell. When it goes, what serves the cell is ended and what is mounted is unmounted.
 pub struct Place {
     root: tempfile::TempDir,
