@@ -41,10 +41,12 @@ pub enum Work {
     Repair,
     /// Reading and verifying all objects.
     Scrub,
+    /// Sending and receiving snapshots.
+    Transfer,
 }
 
 impl Work {
-    const ALL: [Work; 9] = [
+    const ALL: [Work; 10] = [
         Work::Trim,
         Work::Cleaning,
         Work::Removal,
@@ -54,6 +56,7 @@ impl Work {
         Work::Moving,
         Work::Repair,
         Work::Scrub,
+        Work::Transfer,
     ];
 
     /// The name in reports.
@@ -68,6 +71,7 @@ impl Work {
             Work::Moving => "moving",
             Work::Repair => "repair",
             Work::Scrub => "scrub",
+            Work::Transfer => "transfer",
         }
     }
 

@@ -58,6 +58,7 @@ impl Shard {
             return answer;
         }
         self.admit(ctx, op)?;
+        self.may_change(op)?;
         match *op {
             Op::Lookup { dir, name } => self.leasing(ctx, dir, |tx| tx.lookup(dir, name)),
             Op::GetAttr { node } => {
@@ -132,6 +133,16 @@ impl Shard {
             reply.references().for_each(|node| tx.lease(node));
             Ok(reply)
         })
+    }
+
+    /// Users change nothing in a copy.
+    fn may_change(&self, op: &Op<'_>) -> Result<()> {
+        match op.node() {
+            Some(node) if op.changes() && self.checks_every_operation() && self.is_copy(node.volume()) => {
+                Err(Error::ReadOnly)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The checks that every operation must pass.

@@ -96,8 +96,8 @@ pub struct Shard {
     pub counters: Counters,
     /// The clock for locks of snapshots.
     pub clock: LockClock,
-    /// Whether a volume is being removed or the engine is broken: then every operation checks that
-    /// first.
+    /// Whether a volume is being removed or is a copy, or the engine is broken: then every operation checks
+    /// that first.
     cautious: AtomicBool,
     /// Whether the engine holds its space reserve, for removal and commits on a full disk.
     reserve_held: AtomicBool,
@@ -126,7 +126,7 @@ impl Shard {
     ) -> Arc<Shard> {
         let leases = Leases::new(&env);
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
-        let removing = state.volumes.values().any(|v| v.removing);
+        let cautious = state.volumes.values().any(|v| v.removing || v.properties.copy.is_some());
         let shard = Arc::new(Shard {
             env,
             config,
@@ -147,7 +147,7 @@ impl Shard {
             housekeeping: Mutex::default(),
             counters: Counters::default(),
             clock: LockClock::default(),
-            cautious: AtomicBool::new(removing),
+            cautious: AtomicBool::new(cautious),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
             horizon: Mutex::default(),

@@ -318,7 +318,10 @@ impl<'a> Tx<'a> {
     /// The inode that a name leads to.
     pub fn dentry(&self, dir: NodeId, name: &[u8]) -> TxResult<Option<Dentry>> {
         match self.get(&keys::dentry(dir, name))? {
-            Some(v) => Ok(self.seen_from(dir, Dentry::decode(&v)?)),
+            Some(v) => {
+                let seen = self.seen_from(dir, Dentry::decode(&v)?);
+                Ok(seen.map(|entry| Dentry { node: self.st.shown(dir, entry.node), ..entry }))
+            }
             None => Ok(None),
         }
     }

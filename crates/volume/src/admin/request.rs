@@ -67,7 +67,9 @@ impl Shard {
 
     /// The inode at a path.
     pub(super) fn node_at(&self, path: &str) -> Result<NodeId, Failure> {
-        self.resolve(path).map_err(about(path))
+        // of a copy the volume, not what it shows
+        let node = self.resolve(path).map_err(about(path))?;
+        Ok(self.lock().live_node(node))
     }
 }
 
@@ -135,6 +137,8 @@ requests! {
     VolumeAllow,
     VolumeSet,
     VolumeMoveData,
+    VolumePromote,
+    CopyCreate,
     PoolCreate,
     PoolList,
     PoolShow,
@@ -153,6 +157,9 @@ requests! {
     SnapUsageList,
     SnapDiff,
     SnapRestore,
+    SnapSend,
+    SnapReceive,
+    SnapDigest,
     ScheduleSet,
     ScheduleList,
     ScheduleRemove,

@@ -495,6 +495,17 @@ pub struct Properties {
     pub pool: PoolId,
     /// Pools that directories of it name, in order.
     pub dir_pools: Vec<u8>,
+    /// It is a copy of a volume of another cell.
+    pub copy: Option<CopyState>,
+}
+
+/// The state of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyState {
+    /// The epoch of the snapshot that it shows.
+    pub shown: u32,
+    /// Which stream has come in part; empty: none.
+    pub receiving: Box<[u8]>,
 }
 
 impl Default for Properties {
@@ -509,6 +520,7 @@ impl Default for Properties {
             public: false,
             pool: 0,
             dir_pools: Vec::new(),
+            copy: None,
         }
     }
 }
@@ -519,18 +531,20 @@ const PROPERTY_BIN: u8 = 4;
 const PROPERTY_POOL: u8 = 8;
 const PROPERTY_DIR_POOLS: u8 = 16;
 const PROPERTY_PUBLIC: u8 = 32;
+const PROPERTY_COPY: u8 = 64;
 
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group
     /// u8, id u32), and, where flagged, days of the recycle bin u16, pool u32, number u8 and pools
-    /// of directories u8 each.
+    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
             + u8::from(self.bin_days > 0) * PROPERTY_BIN
             + u8::from(self.pool > 0) * PROPERTY_POOL
             + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS
-            + u8::from(self.public) * PROPERTY_PUBLIC;
+            + u8::from(self.public) * PROPERTY_PUBLIC
+            + u8::from(self.copy.is_some()) * PROPERTY_COPY;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -554,6 +568,11 @@ impl Properties {
             out.push(self.dir_pools.len() as u8);
             out.extend_from_slice(&self.dir_pools);
         }
+        if let Some(copy) = &self.copy {
+            out.extend_from_slice(&copy.shown.to_be_bytes());
+            out.extend_from_slice(&(copy.receiving.len() as u16).to_be_bytes());
+            out.extend_from_slice(&copy.receiving);
+        }
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<Properties> {
@@ -576,6 +595,14 @@ impl Properties {
             let [count] = r.take()?;
             dir_pools.extend_from_slice(r.bytes(count as usize)?);
         }
+        let copy = match flags & PROPERTY_COPY != 0 {
+            true => {
+                let shown = r.u32()?;
+                let len = u16::from_be_bytes(r.take()?);
+                Some(CopyState { shown, receiving: r.bytes(len as usize)?.into() })
+            }
+            false => None,
+        };
         Some(Properties {
             snapshot_dir,
             snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
@@ -586,6 +613,7 @@ impl Properties {
             public: flags & PROPERTY_PUBLIC != 0,
             pool,
             dir_pools,
+            copy,
         })
     }
 }

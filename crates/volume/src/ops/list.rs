@@ -66,6 +66,10 @@ impl Shard {
                 None => break,
             }
         }
+        if entries.iter().any(|e| e.node.volume() != dir.volume()) {
+            let st = self.lock();
+            entries.iter_mut().for_each(|e| e.node = st.shown(dir, e.node));
+        }
         if shows_snapshots {
             self.transact(ctx, |tx| tx.list_snapshot_dir(dir, after, limit, attrs, &mut entries))?;
         }

@@ -206,6 +206,9 @@ impl Tx<'_> {
     pub(crate) fn take_snapshot(&mut self, dir: NodeId, name: &[u8], gids: &[u32]) -> TxResult<u32> {
         let volume = dir.volume();
         self.live_dir(dir)?;
+        if self.properties(volume)?.copy.is_some() {
+            return Err(Error::ReadOnly.into());
+        }
         self.may_snapshot(volume, gids)?;
         self.check_snapshot_name(dir, name)?;
         let max = self.properties(volume)?.snapshots_max as usize;
@@ -265,6 +268,9 @@ impl Tx<'_> {
         if record.locked_until_secs > now_secs {
             return Err(Error::NotPermitted.into());
         }
+        if self.properties(dir.volume())?.copy.as_ref().is_some_and(|copy| copy.shown == epoch) {
+            return Err(Error::Busy.into());
+        }
         let root = self.snapshot_root(dir, epoch);
         self.then(Effect::RemoveSnapshot { volume: dir.volume(), epoch });
         Ok(root)
@@ -278,6 +284,9 @@ impl Tx<'_> {
         to: &[u8],
         gids: &[u32],
     ) -> TxResult<()> {
+        if self.properties(dir.volume())?.copy.is_some() {
+            return Err(Error::ReadOnly.into()); // streams go on from snapshots by their names
+        }
         let (epoch, record) = self.own_snapshot(dir, from, gids)?;
         self.check_snapshot_name(dir, to)?;
         let record = SnapshotRecord { name: to.into(), ..record };

@@ -6,24 +6,19 @@
 //! Only trees that were moved in or out are read as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
-use crate::format::inode::{Dentry, Inode, time};
+use crate::format::inode::{Inode, time};
 use crate::format::keys::{self, Dead, Key, tag};
 use crate::ops::PAGE;
 use crate::shard::Shard;
+use crate::snapshots::tree::{Name, Tree};
 use crate::state::snapshots::View;
-use leeward_env::Ctx;
-use leeward_fs::{Error, Kind, NodeId, Result};
+use leeward_fs::{Kind, NodeId, Result};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A name in a directory, by the directory's inode number.
-type Name = (u64, Box<[u8]>);
-
 /// The same tree at one of two times.
 struct TreeAt<'a> {
-    shard: &'a Shard,
-    /// Number of a view, or of the live volume.
-    volume: u32,
+    tree: Tree<'a>,
     /// The directory that paths begin at.
     top: u64,
     /// Paths of directories; `None`: not below `top`.
@@ -44,8 +39,7 @@ impl<'a> TreeAt<'a> {
     fn new(shard: &'a Shard, volume: u32, top: u64) -> TreeAt<'a> {
         let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
         TreeAt {
-            shard,
-            volume,
+            tree: Tree { shard, volume },
             top,
             paths,
             names: FxHashMap::default(),
@@ -55,53 +49,8 @@ impl<'a> TreeAt<'a> {
         }
     }
 
-    fn node(&self, inode: u64) -> NodeId {
-        NodeId::new(self.volume, inode)
-    }
-
-    fn inode(&self, inode: u64) -> Result<Option<Inode>> {
-        match self.shard.transact(&Ctx::system(), |tx| tx.inode(self.node(inode))) {
-            Err(Error::Stale) if self.shard.lock().is_there(self.volume) => Ok(None),
-            other => other.map(Some),
-        }
-    }
-
-    fn dentry(&self, name: &Name) -> Result<Option<Dentry>> {
-        let found = self.shard.transact(&Ctx::system(), |tx| tx.dentry(self.node(name.0), &name.1))?;
-        Ok(found.filter(|d| d.node.volume() == self.volume))
-    }
-
     fn leads_to(&self, name: &Name, inode: u64) -> Result<bool> {
-        Ok(self.dentry(name)?.is_some_and(|d| d.node.inode() == inode))
-    }
-
-    /// Some names in a directory, from a key on (`None`: the first), and where to continue.
-    fn page(
-        &self,
-        dir: u64,
-        from: Option<Key>,
-        mut each: impl FnMut(Box<[u8]>, Dentry),
-    ) -> Result<Option<Key>> {
-        let view = self.shard.lock().snapshots.view(self.volume);
-        let (first, to) = keys::tag_range(self.node(dir), tag::DENTRY);
-        let (page, next) = self.shard.scan(&from.unwrap_or(first), &to, PAGE)?;
-        for (key, value) in page {
-            let entry = crate::snapshots::versions::seen_in(view, self.node(dir), Dentry::decode(&value)?);
-            let name = keys::parse(&key).map(|p| p.rest.into());
-            if let (Some(entry), Some(name)) = (entry.filter(|e| e.node.volume() == self.volume), name) {
-                each(name, entry);
-            }
-        }
-        Ok(next)
-    }
-
-    /// All names in a directory.
-    fn list(&self, dir: u64, mut each: impl FnMut(Box<[u8]>, Dentry)) -> Result<()> {
-        let mut next = self.page(dir, None, &mut each)?;
-        while next.is_some() {
-            next = self.page(dir, next, &mut each)?;
-        }
-        Ok(())
+        Ok(self.tree.dentry(name)?.is_some_and(|d| d.node.inode() == inode))
     }
 
     /// A name of an inode in the directory that its record names.
@@ -122,7 +71,7 @@ impl<'a> TreeAt<'a> {
             };
             let mut found = Vec::new();
             let next =
-                self.page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
+                self.tree.page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
             for (inode, name) in found {
                 self.names.entry(inode).or_insert(name);
             }
@@ -143,7 +92,7 @@ impl<'a> TreeAt<'a> {
         for dir in dirs {
             if !self.links.contains_key(&dir) {
                 let mut links: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
-                self.list(dir, |name, entry| {
+                self.tree.list(dir, |name, entry| {
                     if entry.kind != Kind::Dir {
                         links.entry(entry.node.inode()).or_default().push((dir, name));
                     }
@@ -160,11 +109,11 @@ impl<'a> TreeAt<'a> {
 
     /// Directories in which an inode has names in the live volume.
     fn linked_dirs(&self, inode: u64) -> Result<BTreeSet<u64>> {
-        let live = NodeId::new(self.shard.lock().live_node(self.node(inode)).volume(), inode);
+        let live = NodeId::new(self.tree.shard.lock().live_node(self.tree.node(inode)).volume(), inode);
         let (mut from, to) = keys::tag_range(live, tag::LINK);
         let mut dirs = BTreeSet::new();
         loop {
-            let (page, next) = self.shard.scan(&from, &to, PAGE)?;
+            let (page, next) = self.tree.shard.scan(&from, &to, PAGE)?;
             let rest = page.iter().filter_map(|(key, _)| keys::parse(key)?.rest.try_into().ok());
             dirs.extend(rest.map(u64::from_be_bytes));
             match next {
@@ -178,11 +127,11 @@ impl<'a> TreeAt<'a> {
     fn names_gone(&mut self) -> Result<&FxHashMap<u64, Vec<Name>>> {
         if self.gone.is_none() {
             let mut all: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
-            let view = self.shard.lock().snapshot_of(self.volume);
+            let view = self.tree.shard.lock().snapshot_of(self.tree.volume);
             if let Ok((volume, epoch)) = view {
-                let gone = self.shard.differing(volume, epoch, None, &mut |_| {})?;
+                let gone = self.tree.shard.differing(volume, epoch, None, &mut |_| {})?;
                 for name in gone.names {
-                    if let Some(entry) = self.dentry(&name)? {
+                    if let Some(entry) = self.tree.dentry(&name)? {
                         all.entry(entry.node.inode()).or_default().push(name);
                     }
                 }
@@ -200,7 +149,7 @@ impl<'a> TreeAt<'a> {
             if let Some(known) = self.paths.get(&at) {
                 break known.clone();
             }
-            let name = match self.inode(at)?.filter(|inode| inode.parent != 0) {
+            let name = match self.tree.inode(at)?.filter(|inode| inode.parent != 0) {
                 Some(inode) => self.name_of(at, &inode)?,
                 None => None,
             };
@@ -226,7 +175,7 @@ impl<'a> TreeAt<'a> {
     fn walk(&self, dir: u64, path: &[u8], each: &mut impl FnMut(Vec<u8>)) -> Result<()> {
         let mut waiting = vec![(dir, path.to_vec())];
         while let Some((dir, path)) = waiting.pop() {
-            self.list(dir, |name, entry| {
+            self.tree.list(dir, |name, entry| {
                 let path = joined(&path, &name);
                 if entry.kind == Kind::Dir {
                     waiting.push((entry.node.inode(), path.clone()));
@@ -244,10 +193,10 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// The differences that the deadlist shows.
 #[derive(Default)]
-struct Differing {
-    names: BTreeSet<Name>,
+pub(crate) struct Differing {
+    pub(crate) names: BTreeSet<Name>,
     /// Inodes of which any record differs, and whether that is more than the inode's own.
-    inodes: BTreeMap<u64, bool>,
+    pub(crate) inodes: BTreeMap<u64, bool>,
 }
 
 impl Differing {
@@ -301,7 +250,8 @@ impl Shard {
         Ok(changes.into_iter().collect())
     }
 
-    fn differing(
+    /// What differs between the snapshots of epochs `from` and `to` (`None`: now), or may.
+    pub(crate) fn differing(
         &self,
         volume: u32,
         from: u32,
@@ -375,7 +325,7 @@ fn paths(side: &mut TreeAt<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
 fn moves(old: &mut TreeAt<'_>, new: &mut TreeAt<'_>, names: BTreeSet<Name>) -> Result<BTreeMap<u64, Moves>> {
     let mut moves: BTreeMap<u64, Moves> = BTreeMap::new();
     for name in names {
-        let (was, is) = (old.dentry(&name)?, new.dentry(&name)?);
+        let (was, is) = (old.tree.dentry(&name)?, new.tree.dentry(&name)?);
         if was.map(|d| d.node.inode()) == is.map(|d| d.node.inode()) {
             continue;
         }
@@ -405,7 +355,7 @@ fn report_change(
     moved: Option<&Moves>,
     changes: &mut BTreeSet<Change>,
 ) -> Result<()> {
-    let (Some(was), Some(is)) = (old.inode(inode)?, new.inode(inode)?) else { return Ok(()) };
+    let (Some(was), Some(is)) = (old.tree.inode(inode)?, new.tree.inode(inode)?) else { return Ok(()) };
     if !beyond && same_to_users(&was, &is) {
         return Ok(());
     }
@@ -444,11 +394,4 @@ fn same_to_users(a: &Inode, b: &Inode) -> bool {
     let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs, i.flags);
     let content = |i: &Inode| (i.size, i.allocated, i.times[time::M], i.body.clone());
     own(a) == own(b) && (a.is_dir() || content(a) == content(b))
-}
-
-impl crate::state::State {
-    /// Whether the volume, or the snapshot that the view shows, exists.
-    fn is_there(&self, volume: u32) -> bool {
-        self.volumes.contains_key(&volume) || self.snapshots.view(volume).is_some()
-    }
 }

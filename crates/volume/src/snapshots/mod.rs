@@ -1,8 +1,9 @@
 //! Snapshots: what is kept for them and how it is read ([`versions`]), how it is freed ([`trim`]),
-//! and their use: [`diff`], [`restore`], [`schedule`].
+//! and their use: [`diff`], [`restore`], [`schedule`]; [`tree`] is what a snapshot shows.
 
 pub(crate) mod diff;
 pub(crate) mod restore;
 pub(crate) mod schedule;
+pub(crate) mod tree;
 pub(crate) mod trim;
 pub(crate) mod versions;

@@ -94,7 +94,8 @@ impl Shard {
             taken = self.take(&ctx, dir, name.as_bytes());
         }
         match taken {
-            Ok(_) | Err(Error::Exists) => self.prune(&ctx, dir, None, now, keep),
+            // of a copy those are removed that are not kept; its snapshots come from elsewhere
+            Ok(_) | Err(Error::Exists | Error::ReadOnly) => self.prune(&ctx, dir, None, now, keep),
             Err(e) => Err(e),
         }
     }
@@ -104,8 +105,8 @@ impl Shard {
         let taken: Vec<i64> = scheduled(&self.lock().snapshots, dir).chain(slot).collect();
         for old in expired(&taken, now, keep) {
             match self.remove(ctx, dir, dates::minute(old).as_bytes()) {
-                // locked, or another request removed it
-                Ok(()) | Err(Error::NotPermitted | Error::NotFound) => {}
+                // locked, shown by a copy, or another request removed it
+                Ok(()) | Err(Error::NotPermitted | Error::NotFound | Error::Busy) => {}
                 Err(e) => return Err(e),
             }
         }

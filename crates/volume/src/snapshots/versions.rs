@@ -290,6 +290,26 @@ impl State {
         }
     }
 
+    /// What a name in `dir` that leads to this inode shows: of a copy the root directory of a snapshot.
+    pub(crate) fn shown(&self, dir: NodeId, node: NodeId) -> NodeId {
+        let volume = node.volume();
+        if volume == dir.volume() {
+            return node;
+        }
+        let copy = self.volumes.get(&volume).and_then(|v| v.properties.copy.as_ref());
+        let view = copy.and_then(|copy| self.snapshots.known(View::Snapshot { volume, epoch: copy.shown }));
+        view.map_or(node, |view| NodeId::new(view, node.inode()))
+    }
+
+    /// What copies show has a number.
+    pub(crate) fn number_copies(&mut self) {
+        for (volume, v) in &self.volumes {
+            if let Some(copy) = &v.properties.copy {
+                self.snapshots.number(View::Snapshot { volume: *volume, epoch: copy.shown });
+            }
+        }
+    }
+
     /// The inode that a node of a view shows; any other node is an inode itself.
     pub(crate) fn live_node(&self, node: NodeId) -> NodeId {
         match self.snapshots.view(node.volume()) {

@@ -363,6 +363,11 @@ impl Snapshots {
         if number < VIEW_FIRST { None } else { self.views.get(&number).copied() }
     }
 
+    /// The number of a view that has one.
+    pub fn known(&self, view: View) -> Option<u32> {
+        self.numbers.get(&view).copied()
+    }
+
     /// The number of a view.
     pub fn number(&mut self, view: View) -> u32 {
         if let Some(number) = self.numbers.get(&view) {

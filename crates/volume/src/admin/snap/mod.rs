@@ -8,7 +8,9 @@ mod list;
 mod lock;
 mod remove;
 mod rename;
+mod receive;
 mod restore;
+mod send;
 
 pub use changes::{Change, ChangeKind, PathText};
 pub use create::SnapCreate;
@@ -17,7 +19,11 @@ pub use list::{SnapInfos, SnapList, SnapUsage, SnapUsageList, SnapUsages};
 pub use lock::{SnapLock, SnapUnlock};
 pub use remove::SnapRemove;
 pub use rename::SnapRename;
+pub use receive::{SnapReceive, VolumePromote};
 pub use restore::{Restored, SnapRestore};
+pub use send::{Pipe, SnapDigest, SnapDigested, SnapSend};
+
+pub use crate::stream::{Header, Sent, Streamed};
 
 use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
@@ -71,6 +77,10 @@ impl Shard {
             Error::Invalid | Error::NameTooLong => format!(
                 "{name:?} cannot be the name of a snapshot: up to {SNAPSHOT_NAME_BYTES_MAX} bytes without a slash, not beginning with _"
             ),
+            Error::ReadOnly => {
+                format!("volume {} is a copy: its snapshots come by lee snap receive", self.volume_name(volume))
+            }
+            Error::Busy => format!("{path} shows snapshot {name}: it goes when a newer one has come"),
             Error::NotDir => format!("{path} is not a directory: snapshots are taken of directories"),
             Error::TooManyLinks => format!(
                 "volume {0} has as many snapshots as it may have: remove some, or raise snapshots-max with lee volume set {0}",

@@ -1,6 +1,7 @@
 //! Brings back a file or a tree from a snapshot.
 
 use crate::admin::failure::about;
+use crate::admin::volume::is_copy;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::snapshots::restore::Restore;
@@ -50,6 +51,9 @@ impl Request for SnapRestore {
         }
         let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
         let parent = if all_of_dir { dir } else { shard.node_at(above)? };
+        if shard.is_copy(parent.volume()) {
+            return Err(is_copy(shard, parent.volume()));
+        }
         let restore =
             Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
         // nobody keeps or tells anything of the volume meanwhile: its steps tell other machines, and do not wait

@@ -1,11 +1,11 @@
 //! Makes a volume and attaches it in the tree.
 
-use super::{VolumeInfo, check_volume_name, is_taken};
+use super::{VolumeInfo, check_volume_name, is_copy, is_taken};
 use crate::admin::bucket::publish_volume;
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Request};
 use crate::cell::root_dir;
-use crate::format::inode::{Properties, VolumeRecord};
+use crate::format::inode::{CopyState, Properties, VolumeRecord};
 use crate::format::keys;
 use crate::ops::check_name;
 use crate::ops::flags::may_add_name;
@@ -35,16 +35,46 @@ pub struct VolumeCreate {
     pub pool: Option<String>,
 }
 
+/// Makes a volume that is a copy of one of another cell: it shows what
+/// [`SnapReceive`](crate::admin::SnapReceive) brings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CopyCreate {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeCreate,
+}
+
+impl Request for CopyCreate {
+    type Reply = VolumeInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        shard.check_every_operation();
+        let id = self.volume.make(shard, Some(CopyState::default()))?;
+        shard.prepare_copy(id).map_err(about(&self.volume.name))?;
+        shard.volume_info(id)
+    }
+}
+
 impl Request for VolumeCreate {
     type Reply = VolumeInfo;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        shard.volume_info(self.make(shard, None)?)
+    }
+}
+
+impl VolumeCreate {
+    /// Makes it, and returns its number.
+    fn make(&self, shard: &Shard, copy: Option<CopyState>) -> Result<u32, Failure> {
         let (name, at) = (&self.name, &self.at);
         let pool = self.pool.as_ref().map_or(Ok(0), |pool| shard.data_pool_named(pool))?;
         check_volume_name(name)?;
         let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
         let parent = if parent.is_empty() { "/" } else { parent };
         let dir = shard.resolve(parent).map_err(about(format_args!("cannot attach at {at}: {parent}")))?;
+        if shard.is_copy(dir.volume()) {
+            return Err(is_copy(shard, dir.volume()));
+        }
         let made = shard.transact(&Ctx::system(), |tx| {
             if tx.st.volumes.values().any(|v| v.name == *name && !v.removing) {
                 return Ok(Err(is_taken(name)));
@@ -63,7 +93,7 @@ impl Request for VolumeCreate {
                 attached_dir: dir,
                 attached_name: leaf.as_bytes().into(),
                 removing: false,
-                properties: Properties { pool, ..Properties::default() },
+                properties: Properties { pool, copy: copy.clone(), ..Properties::default() },
             };
             // not before it succeeds: machines may have to drop copies of the directory first
             tx.then(Effect::NewVolume(id, Box::new(record)));
@@ -74,11 +104,9 @@ impl Request for VolumeCreate {
         shard.settle()?;
         shard.invalidate_entry(dir, leaf.as_bytes());
         shard.invalidate_inode(dir);
-        shard.volume_info(id)
+        Ok(id)
     }
-}
 
-impl VolumeCreate {
     /// Makes the root directory of the volume and its name in `dir`.
     fn attach(&self, tx: &mut Tx<'_>, id: u32, dir: NodeId, leaf: &str) -> TxResult<()> {
         let mut parent = tx.live_dir(dir)?;

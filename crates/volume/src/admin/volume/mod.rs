@@ -9,7 +9,7 @@ mod rename;
 mod set;
 
 pub use allow::VolumeAllow;
-pub use create::VolumeCreate;
+pub use create::{CopyCreate, VolumeCreate};
 pub use list::{VolumeInfos, VolumeList, VolumeShow};
 pub use move_data::VolumeMoveData;
 pub use remove::VolumeRemove;
@@ -20,6 +20,7 @@ use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
 use crate::format::inode::{Pair, Properties};
 use crate::shard::Shard;
+use crate::stream::EMPTY;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, NodeId, Usage};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,9 @@ pub struct VolumeInfo {
     /// Whether doors let anybody read what its modes let others read.
     #[serde(default)]
     pub public: bool,
+    /// Of a copy: the snapshot that it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyInfo>,
     /// Users who may take and remove snapshots besides root and the owner.
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
@@ -78,13 +82,24 @@ pub struct VolumeInfo {
     pub stuck_segments: u64,
 }
 
+/// What a copy shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyInfo {
+    /// Name of the snapshot; `None`: it has received nothing yet.
+    pub snapshot: Option<String>,
+    /// When that was taken, seconds since 1970.
+    pub time_secs: i64,
+    /// Whether a part of a newer one has come.
+    pub receiving: bool,
+}
+
 impl Reply for VolumeInfo {
     const KIND: &'static str = "volume";
 }
 
 impl Shard {
     /// The number of a volume.
-    pub(super) fn volume_named(&self, name: &str) -> Result<u32, Failure> {
+    pub(in crate::admin) fn volume_named(&self, name: &str) -> Result<u32, Failure> {
         let st = self.lock();
         let found = st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id);
         found.ok_or_else(|| {
@@ -97,7 +112,7 @@ impl Shard {
         self.lock().volumes.get(&volume).map_or_else(|| volume.to_string(), |v| v.name.clone())
     }
 
-    fn volume_info(&self, id: u32) -> Result<VolumeInfo, Failure> {
+    pub(in crate::admin) fn volume_info(&self, id: u32) -> Result<VolumeInfo, Failure> {
         let root = NodeId::new(id, 1);
         let v = self.lock().volumes.get(&id).cloned();
         let v = v.ok_or_else(|| Failure::new(libc::ENOENT, format!("volume {id} is gone")))?;
@@ -115,7 +130,17 @@ impl Shard {
                 UserOrGroup::Group(gid) => snapshot_groups.push(gid),
             }
         }
+        let copy = p.copy.map(|copy| {
+            let shown = self.lock().snapshots.get(id, copy.shown).cloned();
+            let shown = shown.filter(|s| *s.name != *EMPTY);
+            CopyInfo {
+                snapshot: shown.as_ref().map(|s| String::from_utf8_lossy(&s.name).into_owned()),
+                time_secs: shown.map_or(0, |s| s.time.secs),
+                receiving: !copy.receiving.is_empty(),
+            }
+        });
         Ok(VolumeInfo {
+            copy,
             pool: self.pool_name(p.pool),
             misplaced_bytes: misplaced.bytes,
             stuck_segments: misplaced.stuck,
@@ -153,6 +178,13 @@ impl Shard {
         st.volumes_dirty.insert(id);
         Ok(())
     }
+}
+
+/// Why something is refused in a copy.
+pub(super) fn is_copy(shard: &Shard, volume: u32) -> Failure {
+    let name = shard.volume_name(volume);
+    let message = format!("volume {name} is a copy, which nobody changes: lee volume promote {name} ends that");
+    Failure::new(libc::EROFS, message)
 }
 
 fn check_volume_name(name: &str) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Changes properties of a volume.
 
-use super::VolumeInfo;
+use super::{VolumeInfo, is_copy};
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Request};
 use crate::ops::check_name;
@@ -41,6 +41,9 @@ impl Request for VolumeSet {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let (id, set) = (shard.volume_named(&self.name)?, &self.set);
+        if set.bin_days.is_some() && shard.is_copy(id) {
+            return Err(is_copy(shard, id));
+        }
         if let Some(dir) = &set.snapshot_dir {
             check_snapshot_dir(shard, id, dir)?;
         }

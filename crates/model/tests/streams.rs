@@ -1,0 +1,237 @@
+//! Snapshots of random trees go to a copy in another cell: each is there as it was, by the digests of both sides, and by
+//! a walk that knows nothing of streams.
+//!
+//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps.
+#![allow(missing_docs, clippy::disallowed_methods)]
+
+mod whole;
+
+use leeward_env::Ctx;
+use leeward_fs::{Attr, Entry, Error, Fs, Kind, NodeId, Op, Reply, Seek};
+use leeward_model::Profile;
+use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
+use leeward_model::generate::{Generator, Rng};
+use leeward_model::harness::{Harness, Target};
+use leeward_volume::admin::{self, Failure, Pipe, Request, Streamed};
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
+use whole::{SimCell, owner, seeds, steps};
+
+/// All that a walk finds of an inode, whose number is that at the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    attr: Attr,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    content: Vec<u8>,
+    /// Where data and holes begin.
+    edges: Vec<u64>,
+    names: BTreeMap<Vec<u8>, u64>,
+}
+
+fn call(cell: &SimCell, op: Op<'_>) -> leeward_fs::Result<Reply> {
+    cell.cell.call(&Ctx::user(0, 0), op)
+}
+
+fn attr_of(cell: &SimCell, op: Op<'_>) -> Attr {
+    match call(cell, op) {
+        Ok(Reply::Attr(attr)) => attr,
+        other => panic!("{op:?}: {other:?}"),
+    }
+}
+
+fn list(cell: &SimCell, dir: NodeId) -> Vec<Entry> {
+    let (mut all, mut after): (Vec<Entry>, Box<[u8]>) = (Vec::new(), Box::default());
+    loop {
+        match call(cell, Op::List { dir, after: &after, limit: 1000, attrs: false }) {
+            Ok(Reply::Entries(page)) if page.is_empty() => return all,
+            Ok(Reply::Entries(page)) => {
+                after = page[page.len() - 1].name.clone();
+                all.extend(page);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Everything below a directory, by inode number.
+fn walk(cell: &SimCell, top: NodeId) -> BTreeMap<u64, Found> {
+    let (mut all, mut waiting) = (BTreeMap::new(), vec![top]);
+    while let Some(node) = waiting.pop() {
+        if all.contains_key(&node.inode()) {
+            continue;
+        }
+        let attr = attr_of(cell, Op::GetAttr { node });
+        let names = if attr.kind == Kind::Dir { list(cell, node) } else { Vec::new() };
+        let names: Vec<Entry> = names.into_iter().filter(|e| e.node.volume() == node.volume()).collect();
+        waiting.extend(names.iter().map(|e| e.node));
+        let found = Found {
+            attr: Attr { node: NodeId(node.inode()), ..attr },
+            xattrs: xattrs(cell, node),
+            content: content(cell, node, attr.kind),
+            edges: edges(cell, node, attr.kind),
+            names: names.into_iter().map(|e| (e.name.to_vec(), e.node.inode())).collect(),
+        };
+        all.insert(node.inode(), found);
+    }
+    all
+}
+
+fn xattrs(cell: &SimCell, node: NodeId) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let Ok(Reply::Names(names)) = call(cell, Op::ListXattr { node }) else { panic!("xattrs of {node:?}") };
+    let value = |name: &[u8]| match call(cell, Op::GetXattr { node, name }) {
+        Ok(Reply::Data(value)) => value,
+        other => panic!("{other:?}"),
+    };
+    names.iter().map(|name| (name.to_vec(), value(name))).collect()
+}
+
+fn content(cell: &SimCell, node: NodeId, kind: Kind) -> Vec<u8> {
+    if kind == Kind::Symlink {
+        let Ok(Reply::Data(target)) = call(cell, Op::ReadLink { node }) else { panic!("{node:?}") };
+        return target;
+    }
+    let mut all = Vec::new();
+    // files may be as long as can be: what is data is looked at
+    for edge in edges(cell, node, kind).chunks(2) {
+        let end = edge.get(1).copied().unwrap_or(edge[0]);
+        let mut at = edge[0];
+        while at < end {
+            let len = (end - at).min(1 << 20) as u32;
+            let Ok(Reply::Data(data)) = call(cell, Op::Read { node, offset: at, len }) else { panic!("{node:?}") };
+            at += data.len() as u64;
+            all.extend(data);
+        }
+    }
+    all
+}
+
+fn edges(cell: &SimCell, node: NodeId, kind: Kind) -> Vec<u64> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    for what in [Seek::Data, Seek::Hole].into_iter().cycle() {
+        match call(cell, Op::SeekTo { node, offset: at, what }) {
+            _ if kind != Kind::File => return all,
+            Ok(Reply::Offset(offset)) => {
+                all.push(offset);
+                at = offset;
+            }
+            Err(Error::NoSuchPosition) => return all,
+            other => panic!("{other:?}"),
+        }
+    }
+    all
+}
+
+fn ask<R: Request>(cell: &SimCell, request: &R) -> Result<R::Reply, Failure> {
+    cell.cell.admin(request, &mut |_| {})
+}
+
+/// A file in memory, and how a request names it.
+fn pipe() -> (std::fs::File, Pipe) {
+    let file = tempfile::tempfile().expect("a file");
+    let descriptor = file.as_raw_fd();
+    (file, Pipe { pid: std::process::id(), descriptor })
+}
+
+fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
+    let (file, pipe) = pipe();
+    let request = admin::SnapSend {
+        volume: "root".into(),
+        name: name.into(),
+        from: from.map(Into::into),
+        pipe,
+    };
+    let sent = ask(cell, &request).expect("sent");
+    assert_eq!(file.metadata().expect("its length").len(), sent.bytes);
+    (file, sent)
+}
+
+fn receive(cell: &SimCell, file: &std::fs::File) -> Result<Streamed, Failure> {
+    let pipe = Pipe { pid: std::process::id(), descriptor: file.as_raw_fd() };
+    ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe })
+}
+
+/// A cell with a copy that has received nothing.
+fn with_copy(seed: u64) -> SimCell {
+    let cell = SimCell::new(seed);
+    let (name, at) = ("copy".into(), "/copy".into());
+    let volume = admin::VolumeCreate { name, at, uid: 0, gid: 0, pool: None };
+    ask(&cell, &admin::CopyCreate { volume }).expect("a copy");
+    assert!(walk(&cell, shown(&cell)).len() == 1);
+    cell
+}
+
+fn shown(cell: &SimCell) -> NodeId {
+    attr_of(cell, Op::Lookup { dir: NodeId::ROOT, name: b"copy" }).node
+}
+
+/// Where a snapshot of the source's root is.
+fn snapshot(cell: &SimCell, name: &str) -> NodeId {
+    let dir = attr_of(cell, Op::Lookup { dir: NodeId::ROOT, name: b".snap" }).node;
+    attr_of(cell, Op::Lookup { dir, name: name.as_bytes() }).node
+}
+
+fn same(source: &SimCell, name: &str, copy: &SimCell) {
+    let (was, is) = (walk(source, snapshot(source, name)), walk(copy, shown(copy)));
+    for (inode, found) in &was {
+        assert_eq!(is.get(inode), Some(found), "inode {inode}, the copy at the left");
+    }
+    assert_eq!(is.keys().collect::<Vec<_>>(), was.keys().collect::<Vec<_>>());
+}
+
+fn digest(cell: &SimCell, volume: &str, name: &str) -> String {
+    let request = admin::SnapDigest { volume: volume.into(), name: name.into(), from: None };
+    ask(cell, &request).expect("a digest").digest
+}
+
+#[test]
+fn each_snapshot_of_a_random_tree_is_in_the_copy_as_it_was() {
+    for seed in seeds(0..6) {
+        let profile = Profile { reopen: false, ..Profile::default() }.with_flags(5);
+        let mut harness = Harness::new(SimCell::owned_by(seed, owner(seed))).expect("a cell");
+        let (mut generator, mut rng) = (Generator::new(seed, profile), Rng::new(seed));
+        let (mut copy, mut last): (SimCell, Option<String>) = (with_copy(seed), None);
+        for round in 0..steps(1500) / 100 {
+            for _ in 0..rng.below(200) {
+                let step = generator.step(&harness.model);
+                harness.step(&step).unwrap_or_else(|e| panic!("seed {seed}: {step}: {e}"));
+            }
+            let name = format!("s{round}");
+            ask(&harness.target, &admin::SnapCreate { path: "/".into(), name: name.clone() }).expect("taken");
+            let (file, sent) = send(&harness.target, last.as_deref(), &name);
+            if rng.chance(30) {
+                copy = interrupted(copy, &file, &mut rng, sent.bytes);
+            }
+            let got = receive(&copy, &file).unwrap_or_else(|e| panic!("seed {seed}, {name}: {e}"));
+            assert_eq!(got, sent, "seed {seed}, {name}");
+            same(&harness.target, &name, &copy);
+            assert_eq!(digest(&harness.target, "root", &name), digest(&copy, "copy", &name));
+            let old = last.replace(name);
+            if let Some(old) = old.filter(|_| rng.chance(50)) {
+                ask(&harness.target, &admin::SnapRemove { path: "/".into(), name: old.clone() }).expect("removed");
+                ask(&copy, &admin::SnapRemove { path: "/copy".into(), name: old }).expect("removed");
+            }
+            if rng.chance(20) {
+                copy.settle().expect("work is done");
+                copy.check().expect("nothing is found");
+            }
+        }
+        copy.settle().expect("work is done");
+        copy.check().expect("nothing is found");
+    }
+}
+
+/// A part of the stream comes, and perhaps the power fails. What is shown stays.
+fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -> SimCell {
+    let before = walk(&copy, shown(&copy));
+    let (part, _) = pipe();
+    let mut whole = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("read");
+    whole.truncate(rng.below(bytes) as usize);
+    std::fs::write(format!("/proc/self/fd/{}", part.as_raw_fd()), &whole).expect("written");
+    let refused = receive(&copy, &part).expect_err("it is cut short");
+    assert!(refused.message.contains("ends early"), "{refused:?}");
+    assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
+    let point = CrashPoint { mutation: rng.below(16), moment: Moment::After, death: Death::PowerCut, seed: rng.draw() };
+    let copy = if rng.chance(50) { copy.recover(&point).expect("it opens") } else { copy };
+    assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
+    copy
+}

@@ -1,0 +1,113 @@
+//! Sends a snapshot as a stream.
+
+use super::super::failure::about;
+use crate::admin::{Caller, Failure, Reply, Request};
+use crate::shard::Shard;
+use crate::stream::{At, Broken, Streamed};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, BufWriter};
+
+/// Sends a snapshot of a volume's root directory, or what differs from an older one, with progress.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapSend {
+    /// The volume.
+    pub volume: String,
+    /// The snapshot's name.
+    pub name: String,
+    /// The name of an older snapshot that the receiver has.
+    pub from: Option<String>,
+    /// Where to.
+    pub pipe: Pipe,
+}
+
+/// The end of a pipe that another process of this machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipe {
+    /// The process.
+    pub pid: u32,
+    /// Its descriptor.
+    pub descriptor: i32,
+}
+
+impl Pipe {
+    /// Opens it. Who may send requests may end any process of this machine's root, or is that user.
+    ///
+    /// # Errors
+    /// The system's.
+    #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // it is no file of the cell
+    pub(super) fn open(self, write: bool) -> io::Result<File> {
+        let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
+        File::options().read(!write).write(write).open(path)
+    }
+}
+
+impl Reply for Streamed {
+    const KIND: &'static str = "stream";
+}
+
+impl Request for SnapSend {
+    type Reply = Streamed;
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Streamed, Failure> {
+        let volume = shard.volume_named(&self.volume)?;
+        let failed = |broken| failure(broken, &format!("snapshot {} of volume {}", self.name, self.volume));
+        let pipe = self.pipe.open(true).map_err(|e| failed(Broken::Pipe(e)))?;
+        let names = (self.from.as_deref().map(str::as_bytes), self.name.as_bytes());
+        shard.send_stream(volume, names, &mut BufWriter::new(pipe), caller.progress).map_err(failed)
+    }
+}
+
+/// For a person: why a stream is not sent or received.
+pub(super) fn failure(broken: Broken, what: &str) -> Failure {
+    match broken {
+        Broken::Fs(e) => about(what)(e),
+        Broken::Pipe(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+            Failure::new(libc::EPIPE, format!("{what}: the reader of the stream has gone away"))
+        }
+        Broken::Pipe(e) => Failure::new(e.raw_os_error().unwrap_or(libc::EIO), format!("{what}: the pipe: {e}")),
+        Broken::Refused(why) => Failure::new(libc::EINVAL, format!("{what}: {why}")),
+    }
+}
+
+/// Computes the digest of a snapshot of a volume's root directory, or of what leads to it from an older one, with
+/// progress. All content is read, of which that is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SnapDigest {
+    /// The volume.
+    pub volume: String,
+    /// The snapshot's name.
+    pub name: String,
+    /// The name of an older snapshot.
+    pub from: Option<String>,
+}
+
+/// The digest of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapDigested {
+    /// SHA-256, in hexadecimal: the same in all cells in which the snapshots show the same.
+    pub digest: String,
+}
+
+impl Reply for SnapDigested {
+    const KIND: &'static str = "digest";
+}
+
+impl Request for SnapDigest {
+    type Reply = SnapDigested;
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapDigested, Failure> {
+        let volume = shard.volume_named(&self.volume)?;
+        let find = |name: &String| {
+            let found = shard.root_snapshot(volume, name.as_bytes()).map(|(epoch, _)| At::Snapshot(epoch));
+            found.ok_or_else(|| {
+                let message = format!("volume {} has no snapshot {name} of its root", self.volume);
+                Failure::new(libc::ENOENT, message)
+            })
+        };
+        let old = self.from.as_ref().map_or(Ok(At::Nothing), find)?;
+        let digest = shard.digest_of(volume, (old, find(&self.name)?), caller.progress);
+        let digest = digest.map_err(about(format_args!("snapshot {} of volume {}", self.name, self.volume)))?;
+        Ok(SnapDigested { digest: crate::stream::hex(&digest) })
+    }
+}

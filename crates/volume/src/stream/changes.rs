@@ -1,0 +1,156 @@
+//! What leads from one tree to another, by inode numbers: names that go and come, inodes that are new, and
+//! inodes of which something differs.
+//!
+//! Found from the deadlist, in time proportional to what changed; only new directories are listed. Both
+//! sides of a stream find the same: what differs in records and not in what users see is left out, and so is
+//! what no name leads to.
+
+use crate::format::inode::{Dentry, Inode};
+use crate::snapshots::diff::Differing;
+use crate::snapshots::tree::{Name, Tree};
+use leeward_fs::{Kind, Result};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// The root directory of each volume.
+const ROOT: u64 = 1;
+
+/// A tree, or none, and which of its inodes names lead to.
+pub(crate) struct Reached<'a> {
+    pub(crate) tree: Option<Tree<'a>>,
+    /// Directories, and whether they are below the root.
+    known: FxHashMap<u64, bool>,
+}
+
+impl<'a> Reached<'a> {
+    pub(crate) fn new(tree: Option<Tree<'a>>) -> Reached<'a> {
+        Reached { tree, known: FxHashMap::default() }
+    }
+
+    /// The inode, if names lead to it.
+    pub(crate) fn inode(&mut self, inode: u64) -> Result<Option<Inode>> {
+        let Some(tree) = &self.tree else { return Ok(None) };
+        let found = tree.inode(inode)?.filter(|record| record.nlink > 0);
+        match found {
+            Some(record) if inode == ROOT || self.reaches(record.parent)? => Ok(Some(record)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a directory is below the root, or is the root.
+    fn reaches(&mut self, dir: u64) -> Result<bool> {
+        let Some(tree) = self.tree else { return Ok(false) };
+        let (mut above, mut at) = (Vec::new(), dir);
+        let reached = loop {
+            if at == ROOT {
+                break true;
+            }
+            if let Some(known) = self.known.get(&at) {
+                break *known;
+            }
+            above.push(at);
+            match tree.inode(at)? {
+                Some(record) if record.is_dir() && record.nlink > 0 => at = record.parent,
+                _ => break false,
+            }
+        };
+        self.known.extend(above.into_iter().map(|dir| (dir, reached)));
+        Ok(reached)
+    }
+
+    fn entry(&mut self, name: &Name) -> Result<Option<Dentry>> {
+        let Some(tree) = self.tree else { return Ok(None) };
+        if self.reaches(name.0)? { tree.dentry(name) } else { Ok(None) }
+    }
+}
+
+/// A name that goes.
+pub(crate) struct Gone {
+    pub(crate) name: Name,
+    pub(crate) inode: u64,
+    /// Whether the inode is there afterwards.
+    pub(crate) stays: bool,
+}
+
+/// What leads from one tree to another.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) gone: Vec<Gone>,
+    /// New inodes.
+    pub(crate) made: BTreeSet<u64>,
+    /// New names in directories that were there.
+    pub(crate) named: Vec<(Name, u64)>,
+    /// Directories all of whose names are new.
+    pub(crate) listed: Vec<u64>,
+    /// Inodes that were there, of which records differ.
+    pub(crate) touched: BTreeSet<u64>,
+}
+
+impl Changes {
+    /// From nothing to a tree, or from one to another by what differs.
+    pub(crate) fn find(
+        old: &mut Reached<'_>,
+        new: &mut Reached<'_>,
+        differing: &Differing,
+    ) -> Result<Changes> {
+        let mut changes = Changes::default();
+        if old.tree.is_none() {
+            changes.touched.insert(ROOT);
+            changes.list(old, new, ROOT)?;
+        }
+        for name in &differing.names {
+            changes.compare(old, new, name)?;
+        }
+        for inode in differing.inodes.keys() {
+            if !changes.made.contains(inode) && old.inode(*inode)?.is_some() && new.inode(*inode)?.is_some() {
+                changes.touched.insert(*inode);
+            }
+        }
+        changes.listed.sort_unstable();
+        Ok(changes)
+    }
+
+    fn compare(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, name: &Name) -> Result<()> {
+        let (was, is) = (old.entry(name)?, new.entry(name)?);
+        if was.map(|d| d.node.inode()) == is.map(|d| d.node.inode()) {
+            return Ok(());
+        }
+        if let Some(was) = was {
+            let inode = was.node.inode();
+            self.gone.push(Gone { name: name.clone(), inode, stays: new.inode(inode)?.is_some() });
+        }
+        if let Some(is) = is
+            && old.inode(name.0)?.is_some()
+        {
+            self.named.push((name.clone(), is.node.inode()));
+            self.meet(old, new, is)?;
+        }
+        Ok(())
+    }
+
+    /// A name leads to an inode that may be new, with all below it.
+    fn meet(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, entry: Dentry) -> Result<()> {
+        let inode = entry.node.inode();
+        if old.inode(inode)?.is_some() || !self.made.insert(inode) || entry.kind != Kind::Dir {
+            return Ok(());
+        }
+        self.list(old, new, inode)
+    }
+
+    fn list(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, dir: u64) -> Result<()> {
+        let Some(tree) = new.tree else { return Ok(()) };
+        let mut waiting = vec![dir];
+        while let Some(dir) = waiting.pop() {
+            self.listed.push(dir);
+            let mut found = Vec::new();
+            tree.list(dir, |_, entry| found.push(entry))?;
+            for entry in found {
+                let inode = entry.node.inode();
+                if old.inode(inode)?.is_none() && self.made.insert(inode) && entry.kind == Kind::Dir {
+                    waiting.push(inode);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,574 @@
+//! Snapshots as streams: [`send`] writes what leads from one snapshot to the next, [`receive`] makes a *copy*
+//! of it in another cell (docs/decisions/0040).
+//!
+//! A copy is a volume that shows one of its snapshots, the newest that is whole and proven, and lets nobody
+//! change anything. Its inodes have the numbers of the volume that it is a copy of.
+//!
+//! A stream is a line that says what it is, a header in JSON with its length before it, records in portions,
+//! and at the end the SHA-256 of all records. Both sides compute that from what they have.
+
+mod changes;
+pub(crate) mod receive;
+pub(crate) mod record;
+mod send;
+
+use crate::admin::{PathText, Progress};
+use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
+use crate::shard::Shard;
+use crate::snapshots::diff::Differing;
+use crate::snapshots::tree::Tree;
+use crate::state::Effect;
+use crate::state::snapshots::View;
+use changes::{Changes, Reached};
+use leeward_env::{Ctx, Work};
+use leeward_fs::{Error, Result, Time};
+use receive::Receiving;
+use record::{Attributes, Record, damaged, each_record};
+use ring::digest;
+use send::{Sending, Sink, attributes};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+
+/// The first line of each stream.
+const FIRST_LINE: &[u8; 26] = b"leeward snapshot stream 1\n";
+/// Longest header, and longest portion of records.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+const PORTION_BYTES_MAX: usize = 4 << 20;
+/// The snapshot that a copy shows before it has received anything.
+pub(crate) const EMPTY: &[u8] = b"nothing received yet";
+const DIGEST_BYTES: usize = 32;
+
+/// A tree to go from, or to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// No tree at all.
+    Nothing,
+    /// A snapshot, by its epoch.
+    Snapshot(u32),
+    /// What is there now.
+    Now,
+}
+
+/// What a stream is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Name of the volume that was sent.
+    pub volume: String,
+    /// The snapshot that the receiver must have; `None`: it has none.
+    pub from: Option<Sent>,
+    /// The snapshot that it has afterwards.
+    pub to: Sent,
+}
+
+/// A snapshot that is sent. Name and time identify it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Name.
+    pub name: PathText,
+    /// When it was taken, seconds since 1970.
+    pub time_secs: i64,
+    /// And nanoseconds.
+    pub time_nanos: u32,
+    /// Who took it.
+    pub uid: u32,
+}
+
+/// How a stream was sent or received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streamed {
+    /// What it is.
+    pub header: Header,
+    /// Bytes of all of it.
+    pub bytes: u64,
+    /// SHA-256 of its records, in hexadecimal.
+    pub digest: String,
+}
+
+impl Sent {
+    fn of(record: &SnapshotRecord) -> Sent {
+        Sent {
+            name: PathText::new(record.name.to_vec()),
+            time_secs: record.time.secs,
+            time_nanos: record.time.nanos,
+            uid: record.uid,
+        }
+    }
+}
+
+/// Why a stream is not sent or received.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The file system's error.
+    Fs(Error),
+    /// The pipe that it comes from or goes to.
+    Pipe(std::io::Error),
+    /// It does not fit, in words for a person.
+    Refused(String),
+}
+
+impl From<Error> for Broken {
+    fn from(e: Error) -> Broken {
+        Broken::Fs(e)
+    }
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(e: std::io::Error) -> Broken {
+        Broken::Pipe(e)
+    }
+}
+
+type Outcome<T> = std::result::Result<T, Broken>;
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Shard {
+    /// Writes records that lead from one tree of a volume to another.
+    fn write_changes(
+        &self,
+        (ctx, volume): (&Ctx, u32),
+        (old, new): (At, At),
+        sink: &mut Sink<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        for at in [old, new] {
+            match at {
+                At::Nothing => (),
+                At::Snapshot(epoch) => self.settle_epoch(ctx, volume, epoch)?,
+                At::Now => self.settle_epoch(ctx, volume, u32::MAX)?,
+            }
+        }
+        let differing = match (old, new) {
+            (At::Snapshot(a), At::Snapshot(b)) => self.differing(volume, a.min(b), Some(a.max(b)), progress)?,
+            (At::Now, At::Snapshot(epoch)) | (At::Snapshot(epoch), At::Now) => {
+                self.differing(volume, epoch, None, progress)?
+            }
+            _ => Differing::default(),
+        };
+        let (mut old, mut new) = (Reached::new(self.tree(volume, old)), Reached::new(self.tree(volume, new)));
+        let changes = Changes::find(&mut old, &mut new, &differing)?;
+        let mut told =
+            |done, total| progress(Progress { phase: "inodes".into(), done, total });
+        let progress = &mut told;
+        Sending { shard: self, ctx, volume, old, new, sink, batch: Vec::new(), progress }.run(&changes)
+    }
+
+    fn tree(&self, volume: u32, at: At) -> Option<Tree<'_>> {
+        let volume = match at {
+            At::Nothing => return None,
+            At::Now => volume,
+            At::Snapshot(epoch) => self.lock().snapshots.number(View::Snapshot { volume, epoch }),
+        };
+        Some(Tree { shard: self, volume })
+    }
+
+    /// The snapshot of a volume's root directory with this name.
+    pub(crate) fn root_snapshot(&self, volume: u32, name: &[u8]) -> Option<(u32, SnapshotRecord)> {
+        let st = self.lock();
+        let epoch = *st.snapshots.of_dir(volume, 1)?.get(name)?;
+        Some((epoch, st.snapshots.get(volume, epoch)?.clone()))
+    }
+
+    /// Writes a stream from one snapshot of a volume's root directory, or from nothing, to another.
+    pub(crate) fn send_stream(
+        &self,
+        volume: u32,
+        (from, to): (Option<&[u8]>, &[u8]),
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<Streamed> {
+        let ctx = self.work_ctx(Work::Transfer, Some(volume));
+        let (name, is_copy) = {
+            let st = self.lock();
+            let v = st.volumes.get(&volume).ok_or(Error::Stale)?;
+            (v.name.clone(), v.properties.copy.is_some())
+        };
+        let find = |wanted: &[u8]| {
+            let text = String::from_utf8_lossy(wanted);
+            self.root_snapshot(volume, wanted).filter(|_| !(is_copy && wanted == EMPTY)).ok_or_else(|| {
+                Broken::Refused(format!("volume {name} has no snapshot {text} of its root: see lee snap list"))
+            })
+        };
+        let (to_epoch, to) = find(to)?;
+        let from = from.map(find).transpose()?;
+        if from.as_ref().is_some_and(|(epoch, _)| *epoch >= to_epoch) {
+            return Err(Broken::Refused("the snapshot to go from must be older than the one to send".into()));
+        }
+        let header =
+            Header { volume: name.clone(), from: from.as_ref().map(|(_, s)| Sent::of(s)), to: Sent::of(&to) };
+        let text = serde_json::to_vec(&header).map_err(|e| Broken::Refused(e.to_string()))?;
+        out.write_all(FIRST_LINE)?;
+        out.write_all(&(text.len() as u32).to_le_bytes())?;
+        out.write_all(&text)?;
+        let mut bytes = (FIRST_LINE.len() + 4 + text.len() + 4 + DIGEST_BYTES) as u64;
+        let mut sum = digest::Context::new(&digest::SHA256);
+        let mut broken = None;
+        let mut sink = |portion: &[u8]| {
+            if portion.is_empty() {
+                return Ok(());
+            }
+            sum.update(portion);
+            bytes += 4 + portion.len() as u64;
+            let written = out.write_all(&(portion.len() as u32).to_le_bytes()).and_then(|()| out.write_all(portion));
+            written.map_err(|e| {
+                broken = Some(e);
+                Error::Io("the stream".into())
+            })
+        };
+        let old = from.map_or(At::Nothing, |(epoch, _)| At::Snapshot(epoch));
+        let done = self.write_changes((&ctx, volume), (old, At::Snapshot(to_epoch)), &mut sink, progress);
+        if let Some(e) = broken {
+            return Err(Broken::Pipe(e));
+        }
+        done?;
+        let digest = sum.finish();
+        out.write_all(&0u32.to_le_bytes())?;
+        out.write_all(digest.as_ref())?;
+        out.flush()?;
+        Ok(Streamed { header, bytes, digest: hex(digest.as_ref()) })
+    }
+
+    /// The digest of a stream from one tree to another.
+    pub(crate) fn digest_of(
+        &self,
+        volume: u32,
+        trees: (At, At),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<u8>> {
+        let ctx = self.work_ctx(Work::Transfer, Some(volume));
+        let mut sum = digest::Context::new(&digest::SHA256);
+        let mut sink = |portion: &[u8]| {
+            sum.update(portion);
+            Ok(())
+        };
+        self.write_changes((&ctx, volume), trees, &mut sink, progress)?;
+        Ok(sum.finish().as_ref().to_vec())
+    }
+
+    /// Applies a stream to a copy, and shows what has come when it is whole and proven.
+    pub(crate) fn receive_stream(
+        &self,
+        volume: u32,
+        from: &mut dyn Read,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<Streamed> {
+        let _alone = ReceivingAlone::begin(self, volume)?;
+        if self.copy_state(volume)?.shown == 0 {
+            self.prepare_copy(volume)?;
+        }
+        let ctx = self.work_ctx(Work::Transfer, Some(volume));
+        let (header, mut bytes) = read_header(from)?;
+        let base = self.base_of(volume, &header)?;
+        self.return_to(volume, &header, base, progress)?;
+        let mut receiving = Receiving::begin(self, &ctx, volume)?;
+        let mut root = None;
+        let mut sum = digest::Context::new(&digest::SHA256);
+        let mut portion = Vec::new();
+        loop {
+            let len = read_len(from, PORTION_BYTES_MAX)?;
+            bytes += 4 + len as u64;
+            if len == 0 {
+                break;
+            }
+            portion.resize(len, 0);
+            read_exactly(from, &mut portion)?;
+            sum.update(&portion);
+            self.apply_portion((&ctx, volume), &mut receiving, &portion)?;
+            root = root_among(&portion)?.or(root);
+            progress(Progress { phase: "bytes".into(), done: bytes, total: 0 });
+        }
+        let mut told = [0; DIGEST_BYTES];
+        read_exactly(from, &mut told)?;
+        bytes += told.len() as u64;
+        if sum.finish().as_ref() != told {
+            return Err(Broken::Fs(damaged("it was changed on its way")));
+        }
+        let root = match root {
+            Some(root) => root,
+            None => self.root_at(volume, base)?,
+        };
+        receiving.end(&root)?;
+        self.finish_copy(volume, &header, (base, &told), progress)?;
+        Ok(Streamed { header, bytes, digest: hex(&told) })
+    }
+
+    /// Applies records when it is this work's turn.
+    fn apply_portion(
+        &self,
+        (ctx, volume): (&Ctx, u32),
+        receiving: &mut Receiving<'_>,
+        portion: &[u8],
+    ) -> Result<()> {
+        loop {
+            let applied = self.in_turn(ctx, volume, || each_record(portion, |record| receiving.apply(record)));
+            if applied != Err(Error::Busy) {
+                return applied;
+            }
+            // an inode has lost its last name and is not free yet: what was applied can be applied again
+            let _alone = self.alone();
+            if !self.reclaim_step()? {
+                return Err(Error::Busy);
+            }
+        }
+    }
+
+    fn copy_state(&self, volume: u32) -> Outcome<CopyState> {
+        let st = self.lock();
+        let v = st.volumes.get(&volume).ok_or(Error::Stale)?;
+        v.properties.copy.clone().ok_or_else(|| {
+            Broken::Refused(format!(
+                "volume {} is no copy: only what lee volume create --copy has made receives streams",
+                v.name
+            ))
+        })
+    }
+
+    /// The epoch of the snapshot that a stream goes on from.
+    fn base_of(&self, volume: u32, header: &Header) -> Outcome<u32> {
+        let state = self.copy_state(volume)?;
+        if self.root_snapshot(volume, header.to.name.as_bytes()).is_some() {
+            let name = String::from_utf8_lossy(header.to.name.as_bytes()).into_owned();
+            return Err(Broken::Refused(format!("the copy has a snapshot {name} already")));
+        }
+        let (wanted, text) = match &header.from {
+            None => (EMPTY.to_vec(), "nothing".into()),
+            Some(sent) => {
+                (sent.name.as_bytes().to_vec(), String::from_utf8_lossy(sent.name.as_bytes()).into_owned())
+            }
+        };
+        let found = self.root_snapshot(volume, &wanted);
+        let fits = |record: &SnapshotRecord| header.from.as_ref().is_none_or(|sent| *sent == Sent::of(record));
+        match found.filter(|(epoch, record)| *epoch == state.shown && fits(record)) {
+            Some((epoch, _)) => Ok(epoch),
+            None => {
+                let shown = self.lock().snapshots.get(volume, state.shown).cloned();
+                let shown = shown.map_or_else(String::new, |s| String::from_utf8_lossy(&s.name).into_owned());
+                Err(Broken::Refused(format!(
+                    "the stream goes on from {text}, and the copy has {shown}: send it with --from \"{shown}\""
+                )))
+            }
+        }
+    }
+
+    /// Notes which stream comes. What another one has left that ended early is taken back first.
+    fn return_to(
+        &self,
+        volume: u32,
+        header: &Header,
+        base: u32,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<()> {
+        let state = self.copy_state(volume)?;
+        let id = serde_json::to_vec(header).map_err(|e| Broken::Refused(e.to_string()))?;
+        if !state.receiving.is_empty() && *state.receiving != *id {
+            self.roll_back(volume, base, progress)?;
+        }
+        self.note_receiving(volume, &id)?;
+        Ok(())
+    }
+
+    fn note_receiving(&self, volume: u32, id: &[u8]) -> Result<()> {
+        {
+            let st = &mut *self.lock();
+            let v = st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
+            if let Some(copy) = &mut v.properties.copy {
+                copy.receiving = id.into();
+            }
+            st.volumes_dirty.insert(volume);
+        }
+        self.commit_now(&Ctx::system()).map(drop)
+    }
+
+    /// Makes the live volume what a snapshot of it shows.
+    pub(crate) fn roll_back(
+        &self,
+        volume: u32,
+        epoch: u32,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let ctx = self.work_ctx(Work::Transfer, Some(volume));
+        let root = self.root_at(volume, epoch)?;
+        // what is on its way has no name in the snapshot, and goes
+        Receiving::begin(self, &ctx, volume)?.end(&root)?;
+        let mut receiving = Receiving::begin(self, &ctx, volume)?;
+        let mut sink = |portion: &[u8]| self.apply_portion((&ctx, volume), &mut receiving, portion);
+        self.write_changes((&ctx, volume), (At::Now, At::Snapshot(epoch)), &mut sink, progress)?;
+        receiving.end(&root)
+    }
+
+    fn root_at(&self, volume: u32, epoch: u32) -> Result<Attributes> {
+        let tree = self.tree(volume, At::Snapshot(epoch)).ok_or(Error::Stale)?;
+        Ok(attributes(&tree.inode(1)?.ok_or(Error::Stale)?))
+    }
+
+    /// Takes the snapshot, proves it, and shows it.
+    fn finish_copy(
+        &self,
+        volume: u32,
+        header: &Header,
+        (base, told): (u32, &[u8]),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<()> {
+        let record = SnapshotRecord {
+            dir: 1,
+            name: header.to.name.as_bytes().into(),
+            uid: header.to.uid,
+            time: Time { secs: header.to.time_secs, nanos: header.to.time_nanos },
+            locked_until_secs: 0,
+        };
+        let epoch = self.transact(&Ctx::system(), |tx| {
+            tx.then(Effect::Snapshot { volume, record: record.clone() });
+            tx.epoch(volume)
+        })?;
+        self.sync_all(&Ctx::system())?;
+        let old = if header.from.is_some() { At::Snapshot(base) } else { At::Nothing };
+        let proof = self.digest_of(volume, (old, At::Snapshot(epoch)), progress)?;
+        if proof != told {
+            self.transact(&Ctx::system(), |tx| {
+                tx.then(Effect::RemoveSnapshot { volume, epoch });
+                Ok(())
+            })?;
+            // the next stream, also the same, begins with what is proven
+            self.note_receiving(volume, b"what was not the same")?;
+            return Err(Broken::Refused(
+                "what has come is not what was sent (the digests differ): the copy shows what it did before; \
+                 send it again, and run lee fsck on both cells"
+                    .into(),
+            ));
+        }
+        self.show_copy(volume, epoch)?;
+        if header.from.is_none() {
+            self.transact(&Ctx::system(), |tx| {
+                tx.then(Effect::RemoveSnapshot { volume, epoch: base });
+                Ok(())
+            })?;
+        }
+        self.maintenance.wake();
+        Ok(())
+    }
+
+    /// A copy shows this snapshot from now on.
+    fn show_copy(&self, volume: u32, epoch: u32) -> Result<()> {
+        self.show_other(volume, |v| {
+            v.properties.copy = Some(CopyState { shown: epoch, receiving: Box::default() });
+        })
+    }
+
+    /// Changes what the name of a volume leads to.
+    fn show_other(&self, volume: u32, change: impl FnOnce(&mut VolumeRecord)) -> Result<()> {
+        let (dir, name) = {
+            let st = &mut *self.lock();
+            let v = st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
+            change(v);
+            let at = (v.attached_dir, v.attached_name.clone());
+            st.volumes_dirty.insert(volume);
+            st.number_copies();
+            at
+        };
+        // other machines let go what they know of the name
+        self.transact(&Ctx::system(), |tx| {
+            let inode = tx.inode(dir)?;
+            tx.put_inode(dir, &inode)
+        })?;
+        self.commit_now(&Ctx::system())?;
+        self.invalidate_entry(dir, &name);
+        self.invalidate_inode(dir);
+        Ok(())
+    }
+
+    /// A new copy shows that it is empty.
+    pub(crate) fn prepare_copy(&self, volume: u32) -> Result<()> {
+        let epoch = self.transact(&Ctx::system(), |tx| {
+            let (name, time) = (EMPTY.into(), tx.now);
+            let record = SnapshotRecord { dir: 1, name, uid: 0, time, locked_until_secs: 0 };
+            tx.then(Effect::Snapshot { volume, record });
+            tx.epoch(volume)
+        })?;
+        self.show_copy(volume, epoch)
+    }
+
+    /// Whether a volume is a copy.
+    pub(crate) fn is_copy(&self, volume: u32) -> bool {
+        self.lock().volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
+    }
+
+    /// A copy becomes a volume like others, as the snapshot that it shows.
+    pub(crate) fn promote(&self, volume: u32, progress: &mut dyn FnMut(Progress)) -> Outcome<SnapshotRecord> {
+        let _alone = ReceivingAlone::begin(self, volume)?;
+        let state = self.copy_state(volume)?;
+        let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
+        if !state.receiving.is_empty() {
+            self.roll_back(volume, state.shown, progress)?;
+        }
+        self.show_other(volume, |v| {
+            v.properties.copy = None;
+            // apart from those that the other side gives out meanwhile
+            v.next_inode = (v.next_inode / NUMBERS_STEP + 1) * NUMBERS_STEP;
+        })?;
+        Ok(shown)
+    }
+}
+
+/// While it lives nobody else changes the copy.
+struct ReceivingAlone<'a>(&'a Shard, u32);
+
+impl<'a> ReceivingAlone<'a> {
+    fn begin(shard: &'a Shard, volume: u32) -> Outcome<ReceivingAlone<'a>> {
+        match shard.lock().receiving.insert(volume) {
+            true => Ok(ReceivingAlone(shard, volume)),
+            false => Err(Broken::Refused("it receives a stream already: wait until that is over".into())),
+        }
+    }
+}
+
+impl Drop for ReceivingAlone<'_> {
+    fn drop(&mut self) {
+        self.0.lock().receiving.remove(&self.1);
+    }
+}
+
+/// Each time a copy is promoted its new inodes begin at the next multiple.
+const NUMBERS_STEP: u64 = 1 << 32;
+
+/// What the records say of the root directory.
+fn root_among(portion: &[u8]) -> Result<Option<Attributes>> {
+    let mut root = None;
+    each_record(portion, |record| {
+        if let Record::Attr { inode: 1, attributes } = record {
+            root = Some(attributes);
+        }
+        Ok(())
+    })?;
+    Ok(root)
+}
+
+fn read_exactly(from: &mut dyn Read, into: &mut [u8]) -> Outcome<()> {
+    match from.read_exact(into) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(Broken::Refused("the stream ends early: send it again, the copy shows what it did before".into()))
+        }
+        other => Ok(other?),
+    }
+}
+
+fn read_len(from: &mut dyn Read, most: usize) -> Outcome<usize> {
+    let mut len = [0; 4];
+    read_exactly(from, &mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > most { Err(Broken::Fs(damaged("a part of it is too long"))) } else { Ok(len) }
+}
+
+fn read_header(from: &mut dyn Read) -> Outcome<(Header, u64)> {
+    let mut first = [0; FIRST_LINE.len()];
+    read_exactly(from, &mut first)?;
+    if first != *FIRST_LINE {
+        return Err(Broken::Refused("this is no stream of a snapshot, or one of another version of lee".into()));
+    }
+    let len = read_len(from, HEADER_BYTES_MAX)?;
+    let mut text = vec![0; len];
+    read_exactly(from, &mut text)?;
+    let header = serde_json::from_slice(&text).map_err(|e| Broken::Fs(damaged(format_args!("its header: {e}"))))?;
+    Ok((header, (FIRST_LINE.len() + 4 + len) as u64))
+}
