@@ -19,6 +19,7 @@
 pub mod activity;
 pub mod ctx;
 pub mod dates;
+mod descriptor;
 pub mod disk;
 pub mod hex;
 pub mod histogram;
@@ -31,6 +32,7 @@ pub mod waits;
 
 pub use activity::Activity;
 pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, Work};
+pub use descriptor::open_descriptor;
 pub use machine::Machine;
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};

@@ -24,12 +24,14 @@ pub enum Format {
 /// # Errors
 /// When standard output cannot be written to, as on a full disk.
 pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    print(&shown(format, value, text)?)
+}
+
+fn shown<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> String) -> Result<String, Fail> {
     match format {
-        Format::Text => print(&text()),
+        Format::Text => Ok(text()),
         Format::Json => {
-            let json = serde_json::to_string(value)
-                .map_err(|e| Fail::new(format!("cannot be shown as JSON: {e}")))?;
-            print(&json)
+            serde_json::to_string(value).map_err(|e| Fail::new(format!("cannot be shown as JSON: {e}")))
         }
     }
 }
@@ -40,6 +42,15 @@ pub fn show<T: Serialize>(format: Format, value: &T, text: impl FnOnce() -> Stri
 /// As [`show`].
 pub fn reply<R: Reply>(format: Format, reply: &R, text: impl FnOnce() -> String) -> Result<(), Fail> {
     show(format, &WithKind { reply: R::KIND, content: reply }, text)
+}
+
+/// [`reply`] on standard error, where standard output has something else.
+///
+/// # Errors
+/// When it cannot be shown as JSON.
+pub fn reply_beside<R: Reply>(format: Format, reply: &R, text: impl FnOnce() -> String) -> Result<(), Fail> {
+    note(shown(format, &WithKind { reply: R::KIND, content: reply }, text)?.trim_end());
+    Ok(())
 }
 
 #[derive(Serialize)]

@@ -7,7 +7,7 @@
 mod whole;
 
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Entry, Error, Fs, Kind, NodeId, Op, Reply, Seek};
+use leeward_fs::{Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Reply, Seek};
 use leeward_model::Profile;
 use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
 use leeward_model::generate::{Generator, Rng};
@@ -97,7 +97,9 @@ fn content(cell: &SimCell, node: NodeId, kind: Kind) -> Vec<u8> {
         let mut at = edge[0];
         while at < end {
             let len = (end - at).min(1 << 20) as u32;
-            let Ok(Reply::Data(data)) = call(cell, Op::Read { node, offset: at, len }) else { panic!("{node:?}") };
+            let Ok(Reply::Data(data)) = call(cell, Op::Read { node, offset: at, len }) else {
+                panic!("{node:?}")
+            };
             at += data.len() as u64;
             all.extend(data);
         }
@@ -134,12 +136,8 @@ fn pipe() -> (std::fs::File, Pipe) {
 
 fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
     let (file, pipe) = pipe();
-    let request = admin::SnapSend {
-        volume: "root".into(),
-        name: name.into(),
-        from: from.map(Into::into),
-        pipe,
-    };
+    let request =
+        admin::SnapSend { volume: "root".into(), name: name.into(), from: from.map(Into::into), pipe };
     let sent = ask(cell, &request).expect("sent");
     assert_eq!(file.metadata().expect("its length").len(), sent.bytes);
     (file, sent)
@@ -195,11 +193,25 @@ fn each_snapshot_of_a_random_tree_is_in_the_copy_as_it_was() {
                 let step = generator.step(&harness.model);
                 harness.step(&step).unwrap_or_else(|e| panic!("seed {seed}: {step}: {e}"));
             }
-            let name = format!("s{round}");
-            ask(&harness.target, &admin::SnapCreate { path: "/".into(), name: name.clone() }).expect("taken");
-            let (file, sent) = send(&harness.target, last.as_deref(), &name);
-            if rng.chance(30) {
+            let mut name = format!("s{round}");
+            let take = |harness: &Harness<SimCell>, name: &str| {
+                let request = admin::SnapCreate { path: "/".into(), name: name.into() };
+                ask(&harness.target, &request).expect("taken");
+            };
+            take(&harness, &name);
+            let (mut file, mut sent) = send(&harness.target, last.as_deref(), &name);
+            if rng.chance(40) {
                 copy = interrupted(copy, &file, &mut rng, sent.bytes);
+                if rng.chance(50) {
+                    // the same does not come again, but another one
+                    for _ in 0..rng.below(100) {
+                        let step = generator.step(&harness.model);
+                        harness.step(&step).unwrap_or_else(|e| panic!("seed {seed}: {step}: {e}"));
+                    }
+                    name += "-again";
+                    take(&harness, &name);
+                    (file, sent) = send(&harness.target, last.as_deref(), &name);
+                }
             }
             let got = receive(&copy, &file).unwrap_or_else(|e| panic!("seed {seed}, {name}: {e}"));
             assert_eq!(got, sent, "seed {seed}, {name}");
@@ -207,7 +219,8 @@ fn each_snapshot_of_a_random_tree_is_in_the_copy_as_it_was() {
             assert_eq!(digest(&harness.target, "root", &name), digest(&copy, "copy", &name));
             let old = last.replace(name);
             if let Some(old) = old.filter(|_| rng.chance(50)) {
-                ask(&harness.target, &admin::SnapRemove { path: "/".into(), name: old.clone() }).expect("removed");
+                ask(&harness.target, &admin::SnapRemove { path: "/".into(), name: old.clone() })
+                    .expect("removed");
                 ask(&copy, &admin::SnapRemove { path: "/copy".into(), name: old }).expect("removed");
             }
             if rng.chance(20) {
@@ -220,6 +233,68 @@ fn each_snapshot_of_a_random_tree_is_in_the_copy_as_it_was() {
     }
 }
 
+#[test]
+fn a_copy_shows_its_snapshots_and_refuses_what_would_change_it() {
+    let (source, copy) = (SimCell::new(1), with_copy(1));
+    let make = |name: &[u8], make| {
+        attr_of(&source, Op::Make { dir: NodeId::ROOT, name, make, mode: 0o755, umask: 0 }).node
+    };
+    let dir = make(b"d", Make::Dir);
+    let file = make(b"f", Make::File);
+    call(&source, Op::Write { node: file, offset: 0, data: b"content" }).expect("written");
+    for name in ["one", "two"] {
+        ask(&source, &admin::SnapCreate { path: "/".into(), name: name.into() }).expect("taken");
+        call(&source, Op::Link { node: file, dir, name: name.as_bytes() }).expect("linked");
+    }
+    let (first, sent) = send(&source, None, "one");
+    assert_eq!(receive(&copy, &first), Ok(sent));
+    let (second, _) = send(&source, Some("one"), "two");
+    receive(&copy, &second).expect("received");
+    let root = shown(&copy);
+    let snapshots = attr_of(&copy, Op::Lookup { dir: root, name: b".snap" }).node;
+    let names: Vec<Entry> = list(&copy, snapshots);
+    assert_eq!(names.iter().map(|e| &*e.name).collect::<Vec<_>>(), [&b"one"[..], b"two"]);
+    // the kernel has one place for a directory
+    assert!(names.iter().all(|e| e.node != root), "{names:?}");
+    assert_eq!(attr_of(&copy, Op::Lookup { dir: root, name: b".." }).node, NodeId::ROOT);
+    // users, operators
+    let f = attr_of(&copy, Op::Lookup { dir: root, name: b"f" }).node;
+    assert_eq!(call(&copy, Op::Write { node: f, offset: 0, data: b"x" }), Err(Error::ReadOnly));
+    let (name, make) = (&b"three"[..], Make::Dir);
+    let three = Op::Make { dir: snapshots, name, make, mode: 0o755, umask: 0 };
+    assert_eq!(call(&copy, three), Err(Error::ReadOnly));
+    let refused = |result: Result<_, Failure>, word: &str| {
+        let failure = result.map(drop).expect_err(word);
+        assert!(failure.message.contains(word), "{failure:?}");
+    };
+    let (path, name) = (String::from("/copy"), String::from("two"));
+    refused(ask(&copy, &admin::SnapRemove { path: path.clone(), name: name.clone() }).map(|_| ()), "shows");
+    refused(ask(&copy, &admin::SnapCreate { path: path.clone(), name: "x".into() }).map(|_| ()), "copy");
+    refused(receive(&copy, &second).map(|_| ()), "already");
+    refused(receive(&source, &second).map(|_| ()), "no volume copy");
+    // a stream that was changed on its way
+    ask(&source, &admin::SnapCreate { path: "/".into(), name: "three".into() }).expect("taken");
+    let (third, _) = send(&source, Some("two"), "three");
+    let mut bytes = std::fs::read(format!("/proc/self/fd/{}", third.as_raw_fd())).expect("read");
+    let at = bytes.len() - 40;
+    bytes[at] ^= 1;
+    let (changed, _) = pipe();
+    std::fs::write(format!("/proc/self/fd/{}", changed.as_raw_fd()), &bytes).expect("written");
+    refused(receive(&copy, &changed).map(|_| ()), "stream");
+    assert_eq!(shown(&copy), root, "it shows what it did");
+    // what it has left is taken back when it is promoted
+    let promoted = ask(&copy, &admin::VolumePromote { name: "copy".into() }).expect("promoted");
+    assert_eq!(promoted.copy, None);
+    let (was, is) = (walk(&source, snapshot(&source, "two")), walk(&copy, shown(&copy)));
+    assert_eq!(is, was);
+    let new =
+        attr_of(&copy, Op::Make { dir: shown(&copy), name: b"new", make: Make::File, mode: 0o644, umask: 0 });
+    assert!(new.node.inode() >= 1 << 32, "apart from the numbers of the source");
+    refused(receive(&copy, &third).map(|_| ()), "no copy");
+    copy.settle().expect("work is done");
+    copy.check().expect("nothing is found");
+}
+
 /// A part of the stream comes, and perhaps the power fails. What is shown stays.
 fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -> SimCell {
     let before = walk(&copy, shown(&copy));
@@ -230,7 +305,12 @@ fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -
     let refused = receive(&copy, &part).expect_err("it is cut short");
     assert!(refused.message.contains("ends early"), "{refused:?}");
     assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
-    let point = CrashPoint { mutation: rng.below(16), moment: Moment::After, death: Death::PowerCut, seed: rng.draw() };
+    let point = CrashPoint {
+        mutation: rng.below(16),
+        moment: Moment::After,
+        death: Death::PowerCut,
+        seed: rng.draw(),
+    };
     let copy = if rng.chance(50) { copy.recover(&point).expect("it opens") } else { copy };
     assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
     copy

@@ -31,6 +31,7 @@ mod server;
 mod service;
 mod session;
 mod snap;
+mod snap_stream;
 mod status;
 mod sync;
 mod token;

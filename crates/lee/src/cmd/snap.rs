@@ -1,7 +1,7 @@
 //! `lee snap`: snapshots of directories. What they are is seen in the tree, below `.snap`; here is
 //! what commands do with them.
 
-use super::Invocation;
+use super::{Invocation, snap_stream};
 use crate::fail::Fail;
 use crate::locate::CellDir;
 use crate::output::{self, Format, Side, Table, printable};
@@ -108,6 +108,41 @@ enum Action {
         #[arg(long)]
         in_place: bool,
     },
+    /// Write a snapshot of a volume to standard output, for `lee snap receive` in another cell
+    ///
+    /// With --from only what has changed since an older snapshot is written, in time proportional to that.
+    /// All of a volume travels: hard links, renames as renames, holes, owners, times, attributes, ACLs and
+    /// inode numbers. Volumes attached below are not part of it.
+    Send {
+        /// The volume
+        volume: String,
+        /// The snapshot of its root directory
+        name: String,
+        /// An older snapshot, which the receiver has
+        #[arg(long, value_name = "SNAPSHOT")]
+        from: Option<String>,
+    },
+    /// Read a snapshot from standard input into a copy, made by `lee volume create --copy`
+    ///
+    /// The copy shows the snapshot when all of it has come and its digest is that of the sender; until
+    /// then, and when the stream ends early, it shows what it did before.
+    Receive {
+        /// The copy
+        volume: String,
+    },
+    /// Compute the digest of a snapshot: the same in all cells where it shows the same
+    ///
+    /// All names, attributes and content are read. With --from, only what differs from an older snapshot
+    /// is, and the digest is what `lee snap send --from` tells.
+    Digest {
+        /// The volume
+        volume: String,
+        /// The snapshot of its root directory
+        name: String,
+        /// An older snapshot
+        #[arg(long, value_name = "SNAPSHOT")]
+        from: Option<String>,
+    },
     /// Show what the snapshots of each volume hold together
     Usage {
         /// Only of this volume
@@ -205,6 +240,9 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         Action::Restore { path, name, what, to, in_place } => {
             restore(invocation, &path, name, &what, to.as_deref(), in_place)
         }
+        Action::Send { volume, name, from } => snap_stream::send(invocation, volume, name, from),
+        Action::Receive { volume } => snap_stream::receive(invocation, volume),
+        Action::Digest { volume, name, from } => snap_stream::digest(invocation, volume, name, from),
         Action::Usage { volume } => usage(invocation, volume),
         Action::Schedule(args) => schedule(invocation, args),
     }

@@ -34,6 +34,17 @@ enum Action {
         /// The pool that keeps its data [default: default]
         #[arg(long)]
         pool: Option<String>,
+        /// Make a copy of a volume of another cell: it shows what `lee snap receive` brings, and nobody
+        /// changes it
+        #[arg(long)]
+        copy: bool,
+    },
+    /// Make a copy a volume like others, which programs can change, as the snapshot that it shows
+    ///
+    /// For when the volume that it is a copy of is lost. Streams are refused from then on.
+    Promote {
+        /// Its name
+        name: String,
     },
     /// Keep a volume's data in another pool
     ///
@@ -173,7 +184,8 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
 /// What the cell says.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, at, owner, pool } => create(invocation, name, at, owner, pool),
+        Action::Create { name, at, owner, pool, copy } => create(invocation, name, at, owner, (pool, copy)),
+        Action::Promote { name } => promote(invocation, name),
         Action::MoveData { name, to, no_wait } => move_data(invocation, name, to, !no_wait),
         Action::List => list(invocation),
         Action::Show { name } => {
@@ -257,7 +269,7 @@ fn create(
     name: String,
     at: Option<PathBuf>,
     owner: Option<String>,
-    pool: Option<String>,
+    (pool, copy): (Option<String>, bool),
 ) -> Result<(), Fail> {
     if at.is_none() && !mounts::is_plain_name(OsStr::new(&name)) {
         return Err(Fail::new(format!(
@@ -275,7 +287,8 @@ fn create(
             None => format!("/{name}"),
         };
         let (uid, gid) = (owner.uid, owner.gid);
-        session.ask(&admin::VolumeCreate { name, at, uid, gid, pool })
+        let volume = admin::VolumeCreate { name, at, uid, gid, pool };
+        if copy { session.ask(&admin::CopyCreate { volume }) } else { session.ask(&volume) }
     })?;
     show(invocation, &volume, || {
         format!(
@@ -285,6 +298,29 @@ fn create(
             system::user_name(volume.uid)
         )
     })
+}
+
+fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
+    let before = invocation.ask("volume promote", &admin::VolumeShow { name: name.clone() })?;
+    let volume = invocation.ask_with_bar("volume promote", &admin::VolumePromote { name })?;
+    let now = (invocation.env.wall() / 1_000_000_000) as i64;
+    show(invocation, &volume, || {
+        let shown = before.copy.and_then(|copy| Some((copy.snapshot?, when::ago(now - copy.time_secs))));
+        let state = match shown {
+            Some((snapshot, ago)) => format!("as it was at snapshot {}, {ago}", printable(&snapshot)),
+            None => "empty: nothing had been received".into(),
+        };
+        format!("volume {} can be changed now: {state}", volume.name)
+    })
+}
+
+fn copy_of(volume: &VolumeInfo) -> String {
+    let Some(copy) = &volume.copy else { return "-".into() };
+    let shown = match &copy.snapshot {
+        Some(name) => format!("shows snapshot {name}, of {}", when::utc(copy.time_secs)),
+        None => "has received nothing yet".into(),
+    };
+    format!("{shown}{}", if copy.receiving { "; a part of a newer one has come" } else { "" })
 }
 
 fn list(invocation: &Invocation) -> Result<(), Fail> {
@@ -303,7 +339,11 @@ fn table(volumes: &[VolumeInfo]) -> Table {
         ("LIMIT", Side::Right),
     ])
     .rows(volumes, |volume| {
-        let removing = if volume.removing { " (being removed)" } else { "" };
+        let removing = match (volume.removing, &volume.copy) {
+            (true, _) => " (being removed)",
+            (_, Some(_)) => " (copy)",
+            _ => "",
+        };
         [
             format!("{}{removing}", volume.name),
             volume.at.clone(),
@@ -342,6 +382,7 @@ fn details(volume: &VolumeInfo) -> String {
         ),
         ("recycle bin", recycle_bin(volume.bin_days)),
         ("read by", if volume.public { "anybody who reaches the HTTP door" } else { "users" }.to_string()),
+        ("copy", copy_of(volume)),
         ("pool", in_pool(volume)),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]

@@ -33,14 +33,23 @@ impl Tx<'_> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
     }
 
-    /// Whether the name in this (live) directory is that of its directory of snapshots.
+    /// Whether the name in this directory, a live one or one that a copy shows, is that of its directory of
+    /// snapshots.
     pub(crate) fn is_snapshot_dir(&self, dir: NodeId, name: &[u8]) -> bool {
-        let volume = self.st.volumes.get(&dir.volume());
-        volume.is_some_and(|v| *v.properties.snapshot_dir == *name)
+        let shown = self.st.snapshots.view(dir.volume());
+        let volume = self.st.volumes.get(&shown.map_or(dir.volume(), View::volume));
+        let Some(properties) = volume.map(|v| &v.properties) else { return false };
+        let is_shown = match (shown, &properties.copy) {
+            (None, _) => true,
+            (Some(View::Shown { epoch, .. }), Some(copy)) => copy.shown == epoch,
+            _ => false,
+        };
+        is_shown && *properties.snapshot_dir == *name
     }
 
-    /// The directory of snapshots of a live directory.
+    /// The directory of snapshots of a directory.
     pub(crate) fn snapshot_dir(&mut self, dir: NodeId) -> NodeId {
+        let dir = self.st.live_node(dir);
         let view = View::Directory { volume: dir.volume() };
         NodeId::new(self.st.snapshots.number(view), dir.inode())
     }
@@ -98,6 +107,11 @@ impl Tx<'_> {
     /// The directory above a directory of a view.
     pub(crate) fn parent_in_view(&mut self, dir: NodeId, inode: &Inode, view: View) -> NodeId {
         let live = NodeId::new(view.volume(), dir.inode());
+        if let View::Shown { volume, .. } = view {
+            let attached = self.st.volumes.get(&volume).map(|v| v.attached_dir);
+            let above = attached.filter(|_| inode.parent == 0);
+            return above.unwrap_or_else(|| NodeId::new(dir.volume(), inode.parent));
+        }
         let View::Snapshot { volume, epoch } = view else { return live };
         let taken_of = self.st.snapshots.get(volume, epoch).map(|s| s.dir);
         if taken_of == Some(dir.inode()) || inode.parent == 0 {
@@ -400,7 +414,7 @@ impl Shard {
         let view = self.lock().snapshots.view(node.volume());
         match view {
             None => Some(Err(Error::Stale)),
-            Some(View::Snapshot { .. }) => match op {
+            Some(View::Snapshot { .. } | View::Shown { .. }) => match op {
                 Op::Fsync { .. } => Some(self.sync_all(ctx)),
                 op if op.changes() => Some(Err(Error::ReadOnly)),
                 _ => None,

@@ -70,8 +70,9 @@ impl<'a> TreeAt<'a> {
                 None => None,
             };
             let mut found = Vec::new();
-            let next =
-                self.tree.page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
+            let next = self
+                .tree
+                .page(parent, from, |name, entry| found.push((entry.node.inode(), (parent, name))))?;
             for (inode, name) in found {
                 self.names.entry(inode).or_insert(name);
             }

@@ -203,7 +203,13 @@ impl Tx<'_> {
     }
 
     /// Removes the name of what is replaced, which becomes an orphan with everything below it.
-    pub(crate) fn orphan_replaced(&mut self, dir: NodeId, name: &[u8], old: Dentry, keeps: bool) -> TxResult<()> {
+    pub(crate) fn orphan_replaced(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        old: Dentry,
+        keeps: bool,
+    ) -> TxResult<()> {
         if old.node.volume() != dir.volume() {
             return Err(Error::Busy.into());
         }

@@ -284,10 +284,7 @@ pub(crate) fn seen_live(live: Vec<(Key, Value)>, epoch: u32, out: &mut BTreeMap<
 impl State {
     /// Volume and epoch of the snapshot that a view shows.
     pub(crate) fn snapshot_of(&self, view: u32) -> Result<(u32, u32)> {
-        match self.snapshots.view(view) {
-            Some(View::Snapshot { volume, epoch }) => Ok((volume, epoch)),
-            _ => Err(Error::Stale),
-        }
+        self.snapshots.view(view).and_then(View::snapshot).ok_or(Error::Stale)
     }
 
     /// What a name in `dir` that leads to this inode shows: of a copy the root directory of a snapshot.
@@ -297,7 +294,7 @@ impl State {
             return node;
         }
         let copy = self.volumes.get(&volume).and_then(|v| v.properties.copy.as_ref());
-        let view = copy.and_then(|copy| self.snapshots.known(View::Snapshot { volume, epoch: copy.shown }));
+        let view = copy.and_then(|copy| self.snapshots.known(View::Shown { volume, epoch: copy.shown }));
         view.map_or(node, |view| NodeId::new(view, node.inode()))
     }
 
@@ -305,7 +302,7 @@ impl State {
     pub(crate) fn number_copies(&mut self) {
         for (volume, v) in &self.volumes {
             if let Some(copy) = &v.properties.copy {
-                self.snapshots.number(View::Snapshot { volume: *volume, epoch: copy.shown });
+                self.snapshots.number(View::Shown { volume: *volume, epoch: copy.shown });
             }
         }
     }

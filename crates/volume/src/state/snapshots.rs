@@ -51,6 +51,14 @@ pub enum View {
         /// The epoch.
         epoch: u32,
     },
+    /// The same, as a copy shows it in its place in the tree: the kernel has one name for a directory, and this
+    /// one has another below `.snap`.
+    Shown {
+        /// The volume.
+        volume: u32,
+        /// The epoch.
+        epoch: u32,
+    },
     /// The directories of snapshots; the inode number is that of the directory they are in.
     Directory {
         /// The volume.
@@ -62,7 +70,15 @@ impl View {
     /// Its volume.
     pub fn volume(self) -> u32 {
         match self {
-            View::Snapshot { volume, .. } | View::Directory { volume } => volume,
+            View::Snapshot { volume, .. } | View::Shown { volume, .. } | View::Directory { volume } => volume,
+        }
+    }
+
+    /// The volume and the epoch of the snapshot that it shows.
+    pub fn snapshot(self) -> Option<(u32, u32)> {
+        match self {
+            View::Snapshot { volume, epoch } | View::Shown { volume, epoch } => Some((volume, epoch)),
+            View::Directory { .. } => None,
         }
     }
 }
@@ -232,6 +248,7 @@ impl Snapshots {
     pub fn remove(&mut self, volume: u32, epoch: u32) {
         self.unlink(volume, epoch);
         self.forget_view(View::Snapshot { volume, epoch });
+        self.forget_view(View::Shown { volume, epoch });
         let Some(v) = self.volumes.get_mut(&volume) else { return };
         if !v.unwritten.remove(&epoch) {
             v.changed.insert(epoch);
@@ -374,7 +391,7 @@ impl Snapshots {
             return *number;
         }
         let first = match view {
-            View::Snapshot { .. } => VIEW_FIRST,
+            View::Snapshot { .. } | View::Shown { .. } => VIEW_FIRST,
             View::Directory { .. } => DIRECTORIES_FIRST,
         };
         let number = loop {
@@ -397,8 +414,10 @@ impl Snapshots {
 
     /// Numbers of the views of a volume that show epoch `from` or later ones.
     pub fn views_from(&self, volume: u32, from: u32) -> impl Iterator<Item = u32> {
-        let view = |epoch| View::Snapshot { volume, epoch };
-        self.numbers.range(view(from)..=view(u32::MAX)).map(|(_, n)| *n)
+        let last = u32::MAX;
+        let below_snap = View::Snapshot { volume, epoch: from }..=View::Snapshot { volume, epoch: last };
+        let in_place = View::Shown { volume, epoch: from }..=View::Shown { volume, epoch: last };
+        self.numbers.range(below_snap).chain(self.numbers.range(in_place)).map(|(_, n)| *n)
     }
 }
 

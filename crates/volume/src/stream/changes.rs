@@ -5,6 +5,7 @@
 //! sides of a stream find the same: what differs in records and not in what users see is left out, and so is
 //! what no name leads to.
 
+use super::receive::STAGING;
 use crate::format::inode::{Dentry, Inode};
 use crate::snapshots::diff::Differing;
 use crate::snapshots::tree::{Name, Tree};
@@ -111,7 +112,9 @@ impl Changes {
     }
 
     fn compare(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, name: &Name) -> Result<()> {
-        let (was, is) = (old.entry(name)?, new.entry(name)?);
+        // of what is there now: what is on its way has no place in the tree
+        let in_tree = |entry: &Dentry| entry.node.inode() != STAGING;
+        let (was, is) = (old.entry(name)?.filter(in_tree), new.entry(name)?.filter(in_tree));
         if was.map(|d| d.node.inode()) == is.map(|d| d.node.inode()) {
             return Ok(());
         }

@@ -141,7 +141,9 @@ impl Shard {
             }
         }
         let differing = match (old, new) {
-            (At::Snapshot(a), At::Snapshot(b)) => self.differing(volume, a.min(b), Some(a.max(b)), progress)?,
+            (At::Snapshot(a), At::Snapshot(b)) => {
+                self.differing(volume, a.min(b), Some(a.max(b)), progress)?
+            }
             (At::Now, At::Snapshot(epoch)) | (At::Snapshot(epoch), At::Now) => {
                 self.differing(volume, epoch, None, progress)?
             }
@@ -149,8 +151,7 @@ impl Shard {
         };
         let (mut old, mut new) = (Reached::new(self.tree(volume, old)), Reached::new(self.tree(volume, new)));
         let changes = Changes::find(&mut old, &mut new, &differing)?;
-        let mut told =
-            |done, total| progress(Progress { phase: "inodes".into(), done, total });
+        let mut told = |done, total| progress(Progress { phase: "inodes".into(), done, total });
         let progress = &mut told;
         Sending { shard: self, ctx, volume, old, new, sink, batch: Vec::new(), progress }.run(&changes)
     }
@@ -188,7 +189,9 @@ impl Shard {
         let find = |wanted: &[u8]| {
             let text = String::from_utf8_lossy(wanted);
             self.root_snapshot(volume, wanted).filter(|_| !(is_copy && wanted == EMPTY)).ok_or_else(|| {
-                Broken::Refused(format!("volume {name} has no snapshot {text} of its root: see lee snap list"))
+                Broken::Refused(format!(
+                    "volume {name} has no snapshot {text} of its root: see lee snap list"
+                ))
             })
         };
         let (to_epoch, to) = find(to)?;
@@ -211,7 +214,8 @@ impl Shard {
             }
             sum.update(portion);
             bytes += 4 + portion.len() as u64;
-            let written = out.write_all(&(portion.len() as u32).to_le_bytes()).and_then(|()| out.write_all(portion));
+            let written =
+                out.write_all(&(portion.len() as u32).to_le_bytes()).and_then(|()| out.write_all(portion));
             written.map_err(|e| {
                 broken = Some(e);
                 Error::Io("the stream".into())
@@ -302,7 +306,8 @@ impl Shard {
         portion: &[u8],
     ) -> Result<()> {
         loop {
-            let applied = self.in_turn(ctx, volume, || each_record(portion, |record| receiving.apply(record)));
+            let applied =
+                self.in_turn(ctx, volume, || each_record(portion, |record| receiving.apply(record)));
             if applied != Err(Error::Busy) {
                 return applied;
             }
@@ -339,7 +344,8 @@ impl Shard {
             }
         };
         let found = self.root_snapshot(volume, &wanted);
-        let fits = |record: &SnapshotRecord| header.from.as_ref().is_none_or(|sent| *sent == Sent::of(record));
+        let fits =
+            |record: &SnapshotRecord| header.from.as_ref().is_none_or(|sent| *sent == Sent::of(record));
         match found.filter(|(epoch, record)| *epoch == state.shown && fits(record)) {
             Some((epoch, _)) => Ok(epoch),
             None => {
@@ -546,9 +552,9 @@ fn root_among(portion: &[u8]) -> Result<Option<Attributes>> {
 
 fn read_exactly(from: &mut dyn Read, into: &mut [u8]) -> Outcome<()> {
     match from.read_exact(into) {
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Err(Broken::Refused("the stream ends early: send it again, the copy shows what it did before".into()))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Err(Broken::Refused(
+            "the stream ends early: send it again, the copy shows what it did before".into(),
+        )),
         other => Ok(other?),
     }
 }
@@ -564,11 +570,14 @@ fn read_header(from: &mut dyn Read) -> Outcome<(Header, u64)> {
     let mut first = [0; FIRST_LINE.len()];
     read_exactly(from, &mut first)?;
     if first != *FIRST_LINE {
-        return Err(Broken::Refused("this is no stream of a snapshot, or one of another version of lee".into()));
+        return Err(Broken::Refused(
+            "this is no stream of a snapshot, or one of another version of lee".into(),
+        ));
     }
     let len = read_len(from, HEADER_BYTES_MAX)?;
     let mut text = vec![0; len];
     read_exactly(from, &mut text)?;
-    let header = serde_json::from_slice(&text).map_err(|e| Broken::Fs(damaged(format_args!("its header: {e}"))))?;
+    let header =
+        serde_json::from_slice(&text).map_err(|e| Broken::Fs(damaged(format_args!("its header: {e}"))))?;
     Ok((header, (FIRST_LINE.len() + 4 + len) as u64))
 }

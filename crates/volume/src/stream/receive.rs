@@ -12,9 +12,7 @@ use crate::ops::{Rename, check_name};
 use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
-use leeward_fs::{
-    Allocate, Error, InodeFlags, Kind, NodeId, Precondition, RenameMode, Result, SetAttr,
-};
+use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Precondition, RenameMode, Result, SetAttr};
 
 /// The staging directory: its number, which no other inode gets, and its name in the root directory.
 pub(crate) const STAGING: u64 = (1 << 40) - 1;
@@ -224,10 +222,7 @@ impl<'a> Receiving<'a> {
         self.clear_flags(&[entry.node.inode()])?;
         let staging = self.staging();
         if entry.kind != Kind::Dir {
-            return self
-                .shard
-                .transact(self.ctx, |tx| tx.unlink(staging, name, Precondition::Any))
-                .map(drop);
+            return self.shard.transact(self.ctx, |tx| tx.unlink(staging, name, Precondition::Any)).map(drop);
         }
         self.shard.transact(self.ctx, |tx| tx.orphan_replaced(staging, name, entry, false))
     }

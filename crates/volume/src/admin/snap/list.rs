@@ -120,7 +120,7 @@ fn epochs_in(shard: &Shard, ctx: &Ctx, dir: NodeId) -> leeward_fs::Result<Vec<u3
     let entries = shard.snapshots_in(ctx, dir, b"", usize::MAX)?;
     let st = shard.lock();
     let epoch = |node: NodeId| match st.snapshots.view(node.volume()) {
-        Some(View::Snapshot { epoch, .. }) => Some(epoch),
+        Some(View::Snapshot { epoch, .. } | View::Shown { epoch, .. }) => Some(epoch),
         _ => None,
     };
     Ok(entries.iter().filter_map(|e| epoch(e.node)).collect())

@@ -6,9 +6,9 @@ mod create;
 mod diff;
 mod list;
 mod lock;
+mod receive;
 mod remove;
 mod rename;
-mod receive;
 mod restore;
 mod send;
 
@@ -17,9 +17,9 @@ pub use create::SnapCreate;
 pub use diff::{Diff, SnapDiff};
 pub use list::{SnapInfos, SnapList, SnapUsage, SnapUsageList, SnapUsages};
 pub use lock::{SnapLock, SnapUnlock};
+pub use receive::{SnapReceive, VolumePromote};
 pub use remove::SnapRemove;
 pub use rename::SnapRename;
-pub use receive::{SnapReceive, VolumePromote};
 pub use restore::{Restored, SnapRestore};
 pub use send::{Pipe, SnapDigest, SnapDigested, SnapSend};
 
@@ -78,7 +78,10 @@ impl Shard {
                 "{name:?} cannot be the name of a snapshot: up to {SNAPSHOT_NAME_BYTES_MAX} bytes without a slash, not beginning with _"
             ),
             Error::ReadOnly => {
-                format!("volume {} is a copy: its snapshots come by lee snap receive", self.volume_name(volume))
+                format!(
+                    "volume {} is a copy: its snapshots come by lee snap receive",
+                    self.volume_name(volume)
+                )
             }
             Error::Busy => format!("{path} shows snapshot {name}: it goes when a newer one has come"),
             Error::NotDir => format!("{path} is not a directory: snapshots are taken of directories"),

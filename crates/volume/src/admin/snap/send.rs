@@ -4,6 +4,7 @@ use super::super::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::stream::{At, Broken, Streamed};
+use leeward_env::open_descriptor;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -31,14 +32,9 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Opens it. Who may send requests may end any process of this machine's root, or is that user.
-    ///
-    /// # Errors
-    /// The system's.
-    #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // it is no file of the cell
+    /// Opens it. Requests come from root or the user who serves the cell, who may open it anyway.
     pub(super) fn open(self, write: bool) -> io::Result<File> {
-        let path = format!("/proc/{}/fd/{}", self.pid, self.descriptor);
-        File::options().read(!write).write(write).open(path)
+        open_descriptor(self.pid, self.descriptor, write)
     }
 }
 
@@ -65,7 +61,9 @@ pub(super) fn failure(broken: Broken, what: &str) -> Failure {
         Broken::Pipe(e) if e.kind() == io::ErrorKind::BrokenPipe => {
             Failure::new(libc::EPIPE, format!("{what}: the reader of the stream has gone away"))
         }
-        Broken::Pipe(e) => Failure::new(e.raw_os_error().unwrap_or(libc::EIO), format!("{what}: the pipe: {e}")),
+        Broken::Pipe(e) => {
+            Failure::new(e.raw_os_error().unwrap_or(libc::EIO), format!("{what}: the pipe: {e}"))
+        }
         Broken::Refused(why) => Failure::new(libc::EINVAL, format!("{what}: {why}")),
     }
 }
@@ -107,7 +105,8 @@ impl Request for SnapDigest {
         };
         let old = self.from.as_ref().map_or(Ok(At::Nothing), find)?;
         let digest = shard.digest_of(volume, (old, find(&self.name)?), caller.progress);
-        let digest = digest.map_err(about(format_args!("snapshot {} of volume {}", self.name, self.volume)))?;
+        let digest =
+            digest.map_err(about(format_args!("snapshot {} of volume {}", self.name, self.volume)))?;
         Ok(SnapDigested { digest: crate::stream::hex(&digest) })
     }
 }

@@ -183,7 +183,8 @@ impl Shard {
 /// Why something is refused in a copy.
 pub(super) fn is_copy(shard: &Shard, volume: u32) -> Failure {
     let name = shard.volume_name(volume);
-    let message = format!("volume {name} is a copy, which nobody changes: lee volume promote {name} ends that");
+    let message =
+        format!("volume {name} is a copy, which nobody changes: lee volume promote {name} ends that");
     Failure::new(libc::EROFS, message)
 }
 
