@@ -259,3 +259,26 @@ fn quotas_are_exact_for_what_is_told() {
     // and the two that were there
     assert_eq!(by_a + by_b + 2, FILES);
 }
+
+/// A server that starts after a crash answers what was told before it takes calls. What waited for that answer gets
+/// its slot, and is not sent: the slot's next call follows the last one that a server has heard of.
+#[test]
+fn a_session_goes_on_after_a_crash_with_something_that_waited_for_a_told_change() {
+    let mut rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let node = make(&a, dir, b"third").expect("made").node;
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    let session = a.session();
+    proxy.hold(true);
+    let gone = Op::Unlink { dir, name: b"third", over: Precondition::Any };
+    assert!(a.call(&user(0), gone).is_ok(), "it is told at once");
+    a.forget(user(0), node, 1);
+    let _dead = rig.die(|at| {
+        proxy.lead_to(at);
+        proxy.cut();
+        proxy.hold(false);
+    });
+    assert_eq!(lookup(&a, dir, b"third"), Err(Error::NotFound));
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    assert_eq!(a.session(), session, "its session went on");
+}

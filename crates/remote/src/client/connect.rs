@@ -416,15 +416,15 @@ impl Shared {
     /// The server knows the session from a process before: what the client was told of and does not know to be
     /// durable is done again.
     fn ask_again(&self, pipe: &Arc<Pipe>) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         for call in state.slots.changing_content() {
             pipe.send(&call);
         }
         for again in state.told.again() {
             pipe.send(&again);
         }
-        for foretold in state.slots.foretold() {
-            pipe.send(foretold);
+        for place in state.slots.foretold() {
+            pipe.send(state.slots.sending(place));
         }
         pipe.send(&frame(&ToServer::CaughtUp));
     }
