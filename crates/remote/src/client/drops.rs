@@ -60,7 +60,8 @@ impl Shared {
         }
     }
 
-    /// The connection is lost: calls are sent again, and answered again.
+    /// The connection is lost: calls are sent again, and answered again. Those that are being given do not count
+    /// any more either.
     pub(super) fn forget_deferred(&self) {
         self.deferred.lock().answers.clear();
     }
