@@ -227,6 +227,34 @@ fn an_answer_that_has_waited_until_its_connection_is_lost_is_not_given() {
     drop(served.join().expect("all was as expected"));
 }
 
+/// The answer waits until pages are dropped, and the client hears before that what the server has not answered it has
+/// not done.
+#[test]
+fn what_a_server_that_ends_in_order_has_answered_is_not_asked_for_again() {
+    let (env, fake) = (Env::real(), Fake::new());
+    let (at, (dropped, pages), clock) = (fake.at(), channel(), env.clone());
+    let serve = move || {
+        let mut peer = begins_to_defer(&fake);
+        let removed = peer.operation();
+        peer.answer(removed, Ok(Reply::Done), None);
+        peer.say(&ToClient::Closing { durable: true });
+        clock.sleep(Duration::from_millis(100));
+        drop(dropped);
+        drop(peer);
+        let mut peer = fake.welcome(Standing::New, 2);
+        peer.say(&ToClient::Ready);
+        let slot = peer.operation();
+        peer.answer(slot, Err(Error::NotFound), None);
+        peer
+    };
+    let served = std::thread::Builder::new().spawn(serve).expect("a thread");
+    let client = deferring_client(&env, at, pages);
+    assert_eq!(client.call(&user(0), Op::RmDir { dir: NodeId::ROOT, name: b"x" }), Ok(Reply::Done));
+    assert_eq!(soon(&ask(&client, 21)), Err(Error::NotFound), "the other server hears of this only");
+    client.close();
+    drop(served.join().expect("all was as expected"));
+}
+
 /// An answer frees a slot before the server takes calls.
 #[test]
 fn a_call_that_has_waited_for_a_slot_waits_until_the_server_takes_calls() {

@@ -334,6 +334,8 @@ impl Shared {
                 Ok(())
             }
             ToClient::Closing { durable } => {
+                // what has an answer that waits was done: the next server must not be asked for it
+                let durable = durable && self.wait_deferred();
                 let mut state = self.state.lock();
                 // what a process before was told and not asked for again yet, it knows nothing of
                 state.closed_in_order = durable && state.standing != Some(Standing::Known);
