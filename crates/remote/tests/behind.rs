@@ -4,15 +4,19 @@
 
 mod rig;
 
+use leeward_fs::sessions::Sessions;
 use leeward_fs::{
     Attr, Entry, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
 };
+use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_volume::admin::QuotaSet;
 use rig::proxy::{Proxy, WHOLE};
+use rig::raw::{HELLO, Raw, root, slot};
 use rig::{Random, Rig, lookup, make, seed, user, write};
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -258,4 +262,74 @@ fn quotas_are_exact_for_what_is_told() {
     }
     // and the two that were there
     assert_eq!(by_a + by_b + 2, FILES);
+}
+
+/// A server that starts after a crash answers what was told before it takes calls. What waited for that answer gets
+/// its slot, and is not sent: the slot's next call follows the last one that a server has heard of.
+#[test]
+fn a_session_goes_on_after_a_crash_with_something_that_waited_for_a_told_change() {
+    let mut rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let node = make(&a, dir, b"third").expect("made").node;
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    let session = a.session();
+    proxy.hold(true);
+    let gone = Op::Unlink { dir, name: b"third", over: Precondition::Any };
+    assert!(a.call(&user(0), gone).is_ok(), "it is told at once");
+    a.forget(user(0), node, 1);
+    let _dead = rig.die(|at| {
+        proxy.lead_to(at);
+        proxy.cut();
+        proxy.hold(false);
+    });
+    assert_eq!(lookup(&a, dir, b"third"), Err(Error::NotFound));
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    assert_eq!(a.session(), session, "its session went on");
+}
+
+/// Comes back to a session after a crash with these changes, and says why it is refused.
+fn refused_with(at: SocketAddr, seed: u8, session: SessionId, told: &[(Slot, &[u8])]) -> Refusal {
+    let mut raw = Raw::over(TcpStream::connect(at).expect("it listens"), rig::raw::tls(seed));
+    raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
+    let welcome = raw.hear();
+    assert!(matches!(welcome, Ok(ToClient::Welcome { standing: Standing::Known, .. })), "{welcome:?}");
+    for (slot, name) in told {
+        let op = Op::Unlink { dir: ROOT, name, over: Precondition::Any };
+        let behind = Behind { at: 0, node: 0 };
+        raw.say(&ToServer::Call(*slot, Call::InOrder(root(), Some(behind), op)));
+    }
+    raw.say(&ToServer::CaughtUp);
+    loop {
+        match raw.hear() {
+            Ok(ToClient::Refused(why, _)) => return why,
+            Ok(ToClient::Answer(at, result, ..)) => assert!(result.is_ok() && at == told[0].0, "{at:?}"),
+            Ok(ToClient::Again { .. }) => (),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What follows may build on it.
+#[test]
+fn after_a_crash_nothing_of_a_session_runs_behind_a_change_that_does_not_follow() {
+    let (mut rig, seed, names) = (Rig::new(), 40, [b"1", b"2", b"3"]);
+    rig.know(seed, "host", Grant::default());
+    let (mut raw, session) = Raw::welcomed(&rig, seed, None);
+    for (number, name) in (1..).zip(names) {
+        let op = Op::Make { dir: ROOT, name, make: Make::File, mode: 0o644, umask: 0 };
+        raw.call(slot(0, number), root(), op).expect("made");
+    }
+    rig.cell.sync().expect("all is on disk");
+    let mut refused = None;
+    let _dead = rig.die(|at| {
+        let told = move || {
+            let told = [(slot(1, 1), &b"1"[..]), (slot(1, 3), b"2"), (slot(2, 1), b"3")];
+            refused_with(at, seed, session, &told)
+        };
+        refused = std::thread::Builder::new().spawn(told).ok();
+    });
+    let is_there = |name: &[u8; 1]| rig.gate.call(&user(0), Op::Lookup { dir: ROOT, name }).is_ok();
+    assert_eq!(names.map(is_there), [false, true, true]);
+    let refused = refused.map(std::thread::JoinHandle::join).expect("a thread").expect("it is refused");
+    assert_eq!(refused, Refusal::Ended);
 }

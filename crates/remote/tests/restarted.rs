@@ -5,12 +5,15 @@
 mod rig;
 
 use leeward_env::{Env, Told};
-use leeward_fs::{Error, NodeId, Op, Reply};
-use leeward_remote::message::{Standing, ToClient};
+use leeward_fs::{Error, NodeId, Op, Reply, Watcher};
+use leeward_remote::message::{SLOTS_MAX, Standing, ToClient};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use rig::fake::{Fake, Peer};
 use rig::{Rig, make, read, user, write};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const FILE: NodeId = NodeId(9);
@@ -119,4 +122,166 @@ fn what_a_server_that_ends_in_order_has_not_done_the_next_one_does() {
     assert!(copied.is_ok(), "{copied:?}");
     assert_eq!(read(&client, to), Ok(b"content".to_vec()));
     client.close();
+}
+
+/// How long anything may take.
+const TIME: Duration = Duration::from_secs(20);
+
+/// A front end that drops pages when the other end of this is gone.
+struct Slow(Mutex<Receiver<()>>);
+
+impl Watcher for Slow {
+    fn entry_changed(&self, _: NodeId, _: &[u8]) {}
+    fn inode_changed(&self, _: NodeId) {}
+    fn attributes_changed(&self, _: NodeId) {}
+    fn wait_applied(&self) {
+        wait_until_gone(&self.0.lock().expect("one waits at a time"));
+    }
+}
+
+fn wait_until_gone(other: &Receiver<()>) {
+    let _ = other.recv_timeout(TIME);
+}
+
+fn soon<T>(from: &Receiver<T>) -> T {
+    from.recv_timeout(TIME).expect("it comes")
+}
+
+/// Asks for attributes of an inode. The answer comes there.
+fn ask(client: &Client, node: u64) -> Receiver<leeward_fs::Result<Reply>> {
+    let (send, answer) = channel();
+    client.run(user(0), Op::GetAttr { node: NodeId(node) }, move |result| drop(send.send(result)));
+    answer
+}
+
+/// A client that reads, and then hears that its leases were taken: it drops what it has read before it gives answers.
+fn begins_to_defer(fake: &Fake) -> Peer {
+    let mut peer = fake.welcome(Standing::New, 1);
+    peer.begin();
+    let read = peer.operation();
+    peer.answer(read, Err(Error::Stale), None);
+    peer.say(&ToClient::Pong { number: 0, taken: Some(1), wall: 0 });
+    peer
+}
+
+/// The other end of [`begins_to_defer`].
+fn deferring_client(env: &Env, at: SocketAddr, pages: Receiver<()>) -> Client {
+    let client = rig::client(env, at, [3; 32], None).expect("connected");
+    client.watch(Arc::new(Slow(Mutex::new(pages))));
+    let read = client.call(&user(0), Op::Read { node: NodeId::ROOT, offset: 0, len: 1 });
+    assert_eq!(read, Err(Error::Stale));
+    client
+}
+
+/// The other end of a client that waits with two answers until `dropped` is gone, and gives the first one then. The
+/// connection ends when `cut` says so; `again` hears when the next one has taken one more call.
+fn defers_and_cuts(fake: &Fake, dropped: Sender<()>, cut: &Receiver<()>, again: &Sender<()>) -> Peer {
+    let mut peer = begins_to_defer(fake);
+    let [first, second] = [peer.operation(), peer.operation()];
+    [first, second].into_iter().for_each(|slot| peer.answer(slot, Err(Error::Stale), None));
+    peer.has_heard();
+    drop(dropped);
+    soon(cut);
+    drop(peer);
+    let mut peer = fake.welcome(Standing::Resumed, 1);
+    peer.say(&ToClient::Ready);
+    assert_eq!(peer.operation(), second, "it is sent again");
+    let third = peer.operation();
+    peer.answer(third, Err(Error::Stale), None);
+    peer.has_heard();
+    again.send(()).expect("somebody waits");
+    let others = [peer.operation(), peer.operation()];
+    assert!(others.iter().all(|slot| slot.place != second.place), "{second:?} is not answered: {others:?}");
+    others.into_iter().for_each(|slot| peer.answer(slot, Err(Error::Stale), None));
+    peer.answer(second, Err(Error::NotFound), None);
+    peer
+}
+
+/// Answers may wait until pages are dropped. The connection is lost between two that have waited: the second call is
+/// sent again by the next one, and nothing else is in its slot before that is answered.
+#[test]
+fn an_answer_that_has_waited_until_its_connection_is_lost_is_not_given() {
+    let (env, fake) = (Env::real(), Fake::new());
+    let at = fake.at();
+    let ((dropped, pages), (cut, is_cut), (again, is_back)) = (channel(), channel(), channel());
+    let serve = move || defers_and_cuts(&fake, dropped, &is_cut, &again);
+    let served = std::thread::Builder::new().spawn(serve).expect("a thread");
+    let client = deferring_client(&env, at, pages);
+    let ((begin, begun), (go_on, goes_on)) = (channel(), channel());
+    client.run(user(0), Op::GetAttr { node: NodeId(21) }, move |_| {
+        begin.send(()).expect("somebody waits");
+        wait_until_gone(&goes_on);
+    });
+    let second = ask(&client, 22);
+    soon(&begun);
+    cut.send(()).expect("the server is there");
+    let third = ask(&client, 23);
+    soon(&is_back);
+    drop(go_on);
+    // it comes after all that have waited
+    assert_eq!(soon(&third), Err(Error::Stale));
+    let others = [24, 25].map(|node| ask(&client, node));
+    assert_eq!(soon(&second), Err(Error::NotFound), "what the connection says that there is");
+    others.iter().for_each(|answer| assert_eq!(soon(answer), Err(Error::Stale)));
+    client.close();
+    drop(served.join().expect("all was as expected"));
+}
+
+/// The answer waits until pages are dropped, and the client hears before that what the server has not answered it has
+/// not done.
+#[test]
+fn what_a_server_that_ends_in_order_has_answered_is_not_asked_for_again() {
+    let (env, fake) = (Env::real(), Fake::new());
+    let (at, (dropped, pages), clock) = (fake.at(), channel(), env.clone());
+    let serve = move || {
+        let mut peer = begins_to_defer(&fake);
+        let removed = peer.operation();
+        peer.answer(removed, Ok(Reply::Done), None);
+        peer.say(&ToClient::Closing { durable: true });
+        clock.sleep(Duration::from_millis(100));
+        drop(dropped);
+        drop(peer);
+        let mut peer = fake.welcome(Standing::New, 2);
+        peer.say(&ToClient::Ready);
+        let slot = peer.operation();
+        peer.answer(slot, Err(Error::NotFound), None);
+        peer
+    };
+    let served = std::thread::Builder::new().spawn(serve).expect("a thread");
+    let client = deferring_client(&env, at, pages);
+    assert_eq!(client.call(&user(0), Op::RmDir { dir: NodeId::ROOT, name: b"x" }), Ok(Reply::Done));
+    assert_eq!(soon(&ask(&client, 21)), Err(Error::NotFound), "the other server hears of this only");
+    client.close();
+    drop(served.join().expect("all was as expected"));
+}
+
+/// An answer frees a slot before the server takes calls.
+#[test]
+fn a_call_that_has_waited_for_a_slot_waits_until_the_server_takes_calls() {
+    let (env, fake) = (Env::real(), Fake::new());
+    let at = fake.at();
+    let (asked, are_asked) = channel();
+    let serve = move || {
+        let mut peer = fake.welcome(Standing::New, 1);
+        peer.begin();
+        let slots: Vec<_> = (0..SLOTS_MAX).map(|_| peer.operation()).collect();
+        soon(&are_asked);
+        drop(peer);
+        let mut peer = fake.welcome(Standing::Resumed, 1);
+        peer.answer(slots[5], Err(Error::Stale), None);
+        peer.has_heard();
+        peer.say(&ToClient::Ready);
+        for _ in 0..SLOTS_MAX {
+            let slot = peer.operation();
+            peer.answer(slot, Err(Error::Stale), None);
+        }
+        peer
+    };
+    let served = std::thread::Builder::new().spawn(serve).expect("a thread");
+    let client: Client = rig::client(&env, at, [3; 32], None).expect("connected");
+    let answers: Vec<_> = (0..=u64::from(SLOTS_MAX)).map(|node| ask(&client, 21 + node)).collect();
+    asked.send(()).expect("the server is there");
+    answers.iter().for_each(|answer| assert_eq!(soon(answer), Err(Error::Stale)));
+    client.close();
+    drop(served.join().expect("all was as expected"));
 }

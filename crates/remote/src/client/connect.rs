@@ -226,6 +226,7 @@ impl Shared {
 
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
+        self.state.lock().link = Some(link.pipe.clone());
         self.drop_lost(&self.copies.connected(link.standing == Standing::Resumed));
         if link.standing != Standing::Resumed {
             self.behind.lock().forget_numbers();
@@ -294,10 +295,7 @@ impl Shared {
             ToClient::Durable(lsn) => {
                 let mut state = self.state.lock();
                 state.told.durable(lsn);
-                let hold = state.told.holds();
-                for place in state.slots.hold_changes(hold) {
-                    pipe.send(state.slots.sending(place));
-                }
+                state.hold_changes();
                 Ok(())
             }
             ToClient::Again { result: Ok(()), .. } => Ok(()),
@@ -336,6 +334,8 @@ impl Shared {
                 Ok(())
             }
             ToClient::Closing { durable } => {
+                // what has an answer that waits was done: the next server must not be asked for it
+                let durable = durable && self.wait_deferred();
                 let mut state = self.state.lock();
                 // what a process before was told and not asked for again yet, it knows nothing of
                 state.closed_in_order = durable && state.standing != Some(Standing::Known);
@@ -364,7 +364,7 @@ impl Shared {
         self.when_dropped(read, move || shared.when_answered(until, move || pipe.send(&said)));
     }
 
-    /// Gives the answer to a call.
+    /// Gives the answer to a call, if it is one: none counts by a connection that is lost.
     pub(super) fn answered(
         self: &Arc<Self>,
         pipe: &Arc<Pipe>,
@@ -373,30 +373,29 @@ impl Shared {
     ) {
         let mut at = 0;
         let mut state = self.state.lock();
+        if !state.hears(pipe) {
+            return;
+        }
         let mut answered = state.slots.answered(slot);
         if let (Some(told), Some((call, _))) = (told, &mut answered)
             && !call.is_given_up()
         {
             state.told.add(told, call);
             at = told.at;
-            let hold = state.told.holds();
-            for place in state.slots.hold_changes(hold) {
-                pipe.send(state.slots.sending(place));
-            }
+            state.hold_changes();
             if state.told.are_many() {
                 self.make_durable();
             }
         }
-        if let Some((_, Some(next))) = answered {
-            pipe.send(state.slots.sending(next));
+        if let Some((_, next)) = answered {
+            state.send(next);
         }
         let unclaimed = answered.as_ref().map(|(call, _)| call.unclaimed(&result)).unwrap_or_default();
         if !unclaimed.is_empty() {
             let asked = self.copies.unclaimed(&unclaimed);
             let call = Outstanding::new(Call::Forget(unclaimed), self.env.now(), Some(asked), Box::new(drop));
-            if let Some(place) = state.slots.enter(call) {
-                pipe.send(state.slots.sending(place));
-            }
+            let place = state.slots.enter(call);
+            state.send(place);
         }
         drop(state);
         if at > 0 {
@@ -416,15 +415,15 @@ impl Shared {
     /// The server knows the session from a process before: what the client was told of and does not know to be
     /// durable is done again.
     fn ask_again(&self, pipe: &Arc<Pipe>) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         for call in state.slots.changing_content() {
             pipe.send(&call);
         }
         for again in state.told.again() {
             pipe.send(&again);
         }
-        for foretold in state.slots.foretold() {
-            pipe.send(foretold);
+        for place in state.slots.foretold() {
+            pipe.send(state.slots.sending(place));
         }
         pipe.send(&frame(&ToServer::CaughtUp));
     }
@@ -549,6 +548,7 @@ impl Shared {
         self.forget_deferred();
         self.drop_attributes(&self.copies.lost());
         let mut state = self.state.lock();
+        state.link = None;
         if let Phase::Up(pipe) = &state.phase {
             pipe.close();
             tracing::warn!("{}: the server does not answer: {why}", self.server);

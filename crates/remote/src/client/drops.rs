@@ -7,9 +7,15 @@
 use super::Shared;
 use crate::message::{Leased, Slot};
 use crate::pipe::Pipe;
-use leeward_env::Told;
+use leeward_env::{Nanos, Told};
 use leeward_fs::{NodeId, Reply, Result};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long these answers are waited for when a server ends in order: longer than a front end takes to drop
+/// pages. And how often it is looked.
+const DEFER_TIME: Nanos = 3_000_000_000;
+const DEFER_STEP: Duration = Duration::from_millis(5);
 
 /// What the server answers.
 pub(super) type TheAnswer = (Result<Reply>, Leased, Option<Told>);
@@ -20,6 +26,14 @@ pub(super) struct Deferred {
     /// Threads that drop some.
     dropping: usize,
     answers: Vec<(Arc<Pipe>, Slot, TheAnswer)>,
+    /// Some that have waited are being given.
+    giving: bool,
+}
+
+impl Deferred {
+    fn are_given(&self) -> bool {
+        self.answers.is_empty() && !self.giving
+    }
 }
 
 impl Shared {
@@ -55,12 +69,27 @@ impl Shared {
                 return;
             }
             let answers = std::mem::take(&mut deferred.answers);
+            deferred.giving = true;
             drop(deferred);
             answers.into_iter().for_each(|(pipe, slot, answer)| self.answered(&pipe, slot, answer));
+            self.deferred.lock().giving = false;
         }
     }
 
-    /// The connection is lost: calls are sent again, and answered again.
+    /// Waits until none waits any more, for a time; whether all are given.
+    pub(super) fn wait_deferred(&self) -> bool {
+        let until = self.env.now() + DEFER_TIME;
+        loop {
+            let are_given = self.deferred.lock().are_given();
+            if are_given || self.env.now() > until {
+                return are_given;
+            }
+            self.env.sleep(DEFER_STEP);
+        }
+    }
+
+    /// The connection is lost: calls are sent again, and answered again. Those that are being given do not count
+    /// any more either.
     pub(super) fn forget_deferred(&self) {
         self.deferred.lock().answers.clear();
     }

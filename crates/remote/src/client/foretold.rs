@@ -96,12 +96,8 @@ impl Client {
             client.0.behind.lock().add_numbers(volume, first);
         });
         let call = Outstanding::new(Call::Numbers { volume }, self.0.env.now(), None, answer);
-        if let Some(place) = state.slots.enter(call)
-            && let Phase::Up(pipe) = &state.phase
-        {
-            let pipe = pipe.clone();
-            pipe.send(state.slots.sending(place));
-        }
+        let place = state.slots.enter(call);
+        state.send(place);
     }
 
     /// Sends an operation that is not told before; after what it must not overtake.

@@ -35,6 +35,7 @@ mod workers;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, SessionId, Standing, ToServer, frame};
+use crate::pipe::Pipe;
 use behind::Behind;
 pub use commands::{CommandLost, User};
 use copies::{Asked, Copies};
@@ -154,6 +155,8 @@ struct Shared {
 
 struct State {
     phase: Phase,
+    /// The connection by which answers count: there is one before the server takes calls.
+    link: Option<Arc<Pipe>>,
     slots: Slots,
     told: ToldChanges,
     /// What the server knows of the session, until it takes calls.
@@ -185,7 +188,7 @@ struct Away {
 enum Phase {
     /// Not connected.
     Away(Away),
-    Up(Arc<crate::pipe::Pipe>),
+    Up(Arc<Pipe>),
     /// No longer wanted.
     Ended,
 }
@@ -199,6 +202,7 @@ impl Client {
         let tls = keys.client(options.key).map_err(|e| Unreachable::Silent(e.to_string()))?;
         let state = State {
             phase: Phase::Away(Away { since: env.now(), why: "not connected yet".into(), refused: false }),
+            link: None,
             slots: Slots::default(),
             told: ToldChanges::default(),
             standing: None,
@@ -333,11 +337,9 @@ impl Client {
             drop(state);
             return call.fail(Error::Io(why));
         }
-        let Some(place) = state.slots.enter(call) else { return };
-        let Phase::Up(pipe) = &state.phase else { return };
-        let pipe = pipe.clone();
         // under the lock: a connection that is lost meanwhile sends all that was sent, and no more
-        pipe.send(state.slots.sending(place));
+        let place = state.slots.enter(call);
+        state.send(place);
     }
 
     fn caller(&self, ctx: &Ctx, op: &Op<'_>) -> Caller {
@@ -393,6 +395,26 @@ impl Away {
 }
 
 impl State {
+    /// Sends the calls in these slots if the server takes calls. Else that is done when it does.
+    fn send(&mut self, places: impl IntoIterator<Item = u16>) {
+        let Phase::Up(pipe) = &self.phase else { return };
+        for place in places {
+            pipe.send(self.slots.sending(place));
+        }
+    }
+
+    /// Holds changes back while too many are not durable, and sends those that need not wait any more.
+    fn hold_changes(&mut self) {
+        let holds = self.told.holds();
+        let places = self.slots.hold_changes(holds);
+        self.send(places);
+    }
+
+    /// Whether answers count that come by this connection. By another one calls are sent again, and answered again.
+    fn hears(&self, pipe: &Arc<Pipe>) -> bool {
+        self.link.as_ref().is_some_and(|link| Arc::ptr_eq(link, pipe))
+    }
+
     /// Why a request is not to wait for the server.
     fn hopeless(&self, timeout: Option<Duration>, now: Nanos) -> Option<String> {
         match &self.phase {

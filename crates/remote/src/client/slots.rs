@@ -49,7 +49,7 @@ pub(super) struct Outstanding {
     is_foretold: bool,
     /// The server has taken the lease under which it was told: it must not run under another.
     is_doubtful: bool,
-    /// Whether it was sent, so that it may have been done.
+    /// Whether it was sent under the number that it has, so that it may have been done.
     sent: bool,
     asked: Nanos,
     /// What of the answer can be kept.
@@ -331,6 +331,11 @@ impl Slots {
                 false => continue,
             };
             let Some(call) = at.call.take() else { continue };
+            if !call.sent {
+                // no server has heard of it: this one may have answered the call before, and wants the next number.
+                // Zero is as good as the highest: 1 follows both
+                at.number -= 1;
+            }
             self.read_bytes -= call.read_bytes;
             to.push(call);
             self.free.push(place);
@@ -365,13 +370,13 @@ impl Slots {
         places.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Frames of changes that were told and not answered, in their order: a process after a crash runs them
+    /// Places with changes that were told and not answered, in their order: a process after a crash runs them
     /// before anything else.
-    pub(super) fn foretold(&self) -> impl Iterator<Item = &[u8]> {
-        let calls = self.unanswered().into_iter().filter_map(|place| {
-            self.places[usize::from(place)].call.as_ref().filter(|call| call.is_foretold)
-        });
-        calls.filter(|call| !call.is_doubtful && !call.is_given_up()).map(|call| &call.frame[..])
+    pub(super) fn foretold(&self) -> Vec<u16> {
+        let is_sure = |call: &Outstanding| call.is_foretold && !call.is_doubtful && !call.is_given_up();
+        let mut places = self.unanswered();
+        places.retain(|place| self.places[usize::from(*place)].call.as_ref().is_some_and(is_sure));
+        places
     }
 
     /// The server has taken all leases.
@@ -620,5 +625,56 @@ mod tests {
         let nothing = ToServer::Call(Slot { place: 2, number: 1 }, Call::Forget(Vec::new()));
         assert_eq!(message::<ToServer<'_>>(&left[4..]), Ok(nothing), "what is given up is not done later");
         assert!(slots.expired(0).is_empty() && slots.take_all().len() == 3);
+    }
+
+    fn forget() -> Outstanding {
+        Outstanding::new(Call::Forget(vec![]), 0, None, Box::new(drop))
+    }
+
+    #[test]
+    fn what_was_never_sent_takes_no_number_of_its_slot() {
+        let (mut slots, answers) = (Slots::default(), Arc::default());
+        let at = |number| Slot { place: 0, number };
+        slots.enter(call(true, &answers)).expect("a slot");
+        assert_eq!(slot_of(slots.sending(0)), at(1));
+        slots.answered(at(1)).expect("the call");
+        for (is_sent, next) in [(false, 2), (true, 4)] {
+            assert_eq!(slots.enter(forget()), Some(0));
+            if is_sent {
+                slots.sending(0);
+            }
+            let (lost, returned) = slots.come_back(false, vec![]);
+            assert_eq!((lost.len(), returned.len()), (0, 1));
+            assert_eq!(slots.enter(call(true, &answers)), Some(0));
+            assert_eq!(slot_of(slots.sending(0)), at(next), "was it sent: {is_sent}");
+            slots.answered(at(next)).expect("the call");
+        }
+    }
+
+    /// A session that knows a told change and has not run it. The server is asked for it before it takes calls.
+    fn with_told_change() -> Slots {
+        let mut slots = Slots::default();
+        let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };
+        let op = Op::RmDir { dir: NodeId::ROOT, name: b"x" };
+        let told = Call::InOrder(caller, Some(crate::message::Behind { at: 1, node: 0 }), op);
+        slots.enter(Outstanding::new(told, 0, None, Box::new(drop))).expect("a slot");
+        slots.sending(0);
+        slots.restart(true, vec![]);
+        assert_eq!(slots.foretold(), [0]);
+        slots.sending(0);
+        slots
+    }
+
+    #[test]
+    fn a_told_change_that_a_server_was_asked_for_may_have_been_done() {
+        let (lost, returned) = with_told_change().restart(false, vec![]);
+        assert_eq!((lost.len(), returned.len()), (1, 0));
+
+        let mut slots = with_told_change();
+        assert_eq!(slots.expired(0).len(), 1, "it is given up");
+        slots.come_back(false, vec![]);
+        assert_eq!(slots.enter(forget()), Some(0));
+        let next = Slot { place: 0, number: 2 };
+        assert_eq!(slot_of(slots.sending(0)), next, "it does not get the answer of the one before");
     }
 }

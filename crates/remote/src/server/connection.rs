@@ -410,8 +410,8 @@ fn call_in(
             return Then::GoOn;
         }
         Begun::Over => return Then::End,
-        Begun::Wrong(last, how) => {
-            end_wrong((shared, connection), session, (slot, last, how));
+        Begun::Wrong(text) => {
+            end_wrong((shared, connection), session, &text);
             return Then::End;
         }
     }
@@ -453,17 +453,9 @@ fn call_in(
 }
 
 /// A call does not follow the last one in its slot. The session ends: else its client would send the same again for ever.
-fn end_wrong(
-    (shared, connection): (&Arc<Shared>, &Arc<Connection>),
-    session: &Arc<Session>,
-    (slot, last, how): (crate::message::Slot, u32, &str),
-) {
-    let text = format!(
-        "a call has a number that is not its slot's next: {} after {last} ({how}) in slot {}",
-        slot.number, slot.place
-    );
+fn end_wrong((shared, connection): (&Arc<Shared>, &Arc<Connection>), session: &Arc<Session>, text: &str) {
     tracing::error!("{}: {text}: its session ends", session.host().name);
-    connection.refuse(Refusal::Malformed, &text);
+    connection.refuse(Refusal::Malformed, text);
     shared.may_have_lost(session, "its session could not go on");
     shared.forget_session(session);
 }

@@ -48,7 +48,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 use recovery::Recovery;
 use rustc_hash::FxHashMap;
-use session::{Host, Session};
+use session::{Begun, Host, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -638,20 +638,35 @@ impl Shared {
         for (number, slot, caller, behind, op) in self.recovery.take_parked() {
             let session = self.sessions.lock().get(&number).cloned();
             let (Some(session), Ok(op)) = (session, Op::take(&mut Input::new(&op))) else { continue };
-            // else it is answered, or refused, when it is sent again
-            if !session.is_expelled()
-                && session.done_before(slot).is_none()
-                && matches!(session.begin(slot), session::Begun::Run)
-            {
-                let answer = Session::answer(&session, self, slot, 0);
-                let coming = in_order::Coming { slot, caller, behind: Some(behind), op };
-                in_order::run_after_crash(self, &session, coming, answer);
+            // then it is answered, or refused, when it is sent again
+            if session.is_expelled() || session.done_before(slot).is_some() {
+                continue;
+            }
+            match session.begin(slot) {
+                Begun::Run => {
+                    let answer = Session::answer(&session, self, slot, 0);
+                    let coming = in_order::Coming { slot, caller, behind: Some(behind), op };
+                    in_order::run_after_crash(self, &session, coming, answer);
+                }
+                Begun::Wrong(text) => self.end_before_ready(&session, &text),
+                _ => (),
             }
         }
         // before anybody changes what nobody has leases on: after one more crash these would come later
         if let Err(e) = self.store.commit() {
             tracing::error!("what clients had not sent cannot be made durable: {e}");
         }
+    }
+
+    /// A change that its client has told does not follow the last call in its slot. What was told after it may build
+    /// on it, and does not run either: not even after one more crash, when others have gone on without it.
+    fn end_before_ready(&self, session: &Arc<Session>, why: &str) {
+        tracing::error!("{}: {why}: its session ends", session.host().name);
+        // durable with what runs meanwhile, before others go on
+        if let Err(e) = self.store.end_session(session.id.number) {
+            tracing::error!("that the session of {} has ended cannot be stored: {e}", session.host().name);
+        }
+        self.end_session(session, why);
     }
 
     /// Before a silent client loses exclusive leases: a process after this one must not take what the client

@@ -136,6 +136,8 @@ enum Progress {
     Answered(Arc<[u8]>),
     /// A process before has done it.
     Done(Told),
+    /// A process before has done it, and it is lost: it is run when it comes again.
+    Lost,
 }
 
 impl Progress {
@@ -146,6 +148,7 @@ impl Progress {
             Progress::Listed(_) => "a list",
             Progress::Answered(_) => "answered",
             Progress::Done(_) => "done by a process before",
+            Progress::Lost => "lost with a process before",
         }
     }
 }
@@ -160,8 +163,8 @@ pub(super) enum Begun {
     Answered(Arc<[u8]>),
     /// By a process before.
     Done(Told),
-    /// Its number is not the next: that of the last call in the slot, and how that is.
-    Wrong(u32, &'static str),
+    /// Its number is not the next; in words.
+    Wrong(String),
     /// The session has ended.
     Over,
 }
@@ -506,7 +509,7 @@ impl Session {
     /// A call comes.
     pub(super) fn begin(&self, slot: Slot) -> Begun {
         if slot.place >= SLOTS_MAX {
-            return Begun::Wrong(0, "no slot");
+            return wrong(slot, 0, "no slot");
         }
         let mut state = self.state.lock();
         if state.ended || self.is_away() {
@@ -525,13 +528,13 @@ impl Session {
             _ if slot.number == next_number(at.number) && is_free => (),
             _ if is_later => (),
             _ if slot.number != at.number || slot.number == 0 => {
-                return Begun::Wrong(at.number, at.call.name());
+                return wrong(slot, at.number, at.call.name());
             }
             Progress::Running => return Begun::Running,
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
             Progress::Done(told) => done = Some(*told),
-            Progress::Repeatable => (),
+            Progress::Repeatable | Progress::Lost => (),
         }
         *at = Place { number: slot.number, call: Progress::Running };
         match done {
@@ -548,11 +551,11 @@ impl Session {
         }
     }
 
-    /// What a process before has done is lost: the call is run when it comes again.
+    /// What a process before has done is lost. If its client has had the answer, any later call comes next.
     pub(super) fn not_done(&self, lsn: u64) {
         let is_it = |at: &&mut Place| matches!(at.call, Progress::Done(told) if told.lsn == lsn);
         if let Some(at) = self.state.lock().slots.iter_mut().find(is_it) {
-            at.call = Progress::Repeatable;
+            at.call = Progress::Lost;
         }
     }
 
@@ -701,12 +704,21 @@ impl Session {
     }
 }
 
-/// Whether a call may come in a slot of which no more is known than that it was used.
+/// `last`: the last call in the slot, and how that is.
+fn wrong(slot: Slot, last: u32, how: &str) -> Begun {
+    let Slot { place, number } = slot;
+    Begun::Wrong(format!(
+        "a call has a number that is not its slot's next: {number} after {last} ({how}) in slot {place}"
+    ))
+}
+
+/// Whether a call may come in a slot of which no more is known than a change that a process before has done in it,
+/// or nothing: others may have followed.
 fn is_later(number: u32, at: &Place) -> bool {
     let never = at.number == 0 && matches!(at.call, Progress::Running);
     number > 0
         && (never
-            || matches!(at.call, Progress::Done(_))
+            || matches!(at.call, Progress::Done(_) | Progress::Lost)
                 && (1..u32::MAX / 2).contains(&number.wrapping_sub(at.number)))
 }
 
@@ -870,6 +882,25 @@ mod tests {
         assert!(matches!(session.begin(at(1, 1000)), Begun::Run), "of a slot nothing is known");
         assert!(matches!(session.begin(at(1, 1000)), Begun::Running));
         assert!(matches!(session.begin(at(1, 1002)), Begun::Wrong(..)));
+    }
+
+    #[test]
+    fn a_call_that_a_process_before_has_done_and_lost_is_run_again() {
+        let told = Told { lsn: 7, ..Told::default() };
+        let record = SessionRecord { number: 1, secret: [0; 16], key: [0; 32], away: false, expelled: false };
+        let at = |number| Slot { place: 0, number };
+        let lost = || {
+            let session = session().known(vec![(0, Outcome { call: 5, told })], &record);
+            session.not_done(7);
+            session
+        };
+        assert_eq!(lost().done_before(at(5)), None);
+        for (number, later) in [(5, "it"), (6, "the next"), (9, "one after others that change nothing")] {
+            let session = lost();
+            assert!(matches!(session.begin(at(number)), Begun::Run), "{later}");
+            assert!(matches!(session.begin(at(number)), Begun::Running));
+        }
+        assert!(matches!(lost().begin(at(4)), Begun::Wrong(_)));
     }
 
     #[test]

@@ -113,6 +113,13 @@ impl Peer {
         }
     }
 
+    /// Returns when the client has taken all that was said, and expects that it asks for nothing before.
+    pub fn has_heard(&mut self) {
+        self.say(&ToClient::Recall { number: 1, nodes: Vec::new() });
+        let bytes = self.hear();
+        assert_eq!(message(&bytes), Ok(ToServer::Recalled(1)));
+    }
+
     /// Expects that the client asks for these changes again, and for no others.
     pub fn asks_again(&mut self, lsns: &[u64]) {
         let mut asked = Vec::new();
