@@ -28,6 +28,9 @@ const BATCH: usize = 256 << 10;
 /// Takes bytes of records.
 pub(crate) type Sink<'s> = dyn FnMut(&[u8]) -> Result<()> + 's;
 
+/// Extended attributes of an inode by their names.
+type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
 /// What is at a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
@@ -130,7 +133,7 @@ impl Sending<'_, '_> {
     fn send_xattrs(&mut self, inode: u64, was: Option<&Inode>, is: &Inode) -> Result<bool> {
         let old = match (self.old.tree, was) {
             (Some(tree), Some(was)) => xattrs(tree, inode, was)?,
-            _ => BTreeMap::new(),
+            _ => Xattrs::new(),
         };
         let new = xattrs(self.new_tree(), inode, is)?;
         let mut any = false;
@@ -241,8 +244,8 @@ pub(crate) fn attributes(inode: &Inode) -> Attributes {
     Attributes { mode, uid, gid, size, times, flags }
 }
 
-fn xattrs(tree: Tree<'_>, inode: u64, record: &Inode) -> Result<BTreeMap<Box<[u8]>, Box<[u8]>>> {
-    let mut all = BTreeMap::new();
+fn xattrs(tree: Tree<'_>, inode: u64, record: &Inode) -> Result<Xattrs> {
+    let mut all = Xattrs::new();
     if record.xattrs == 0 {
         return Ok(all);
     }

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Copies of volumes in another cell: snapshots sent and received by real commands and mounts, servers that are killed
+# meanwhile, and the script of contrib.
+. "$(dirname "$0")/../lib.sh"
+suite copies
+[ "$(id -u)" = 0 ] || { skip all "needs root"; exit 0; }
+have_cell || { skip all "needs a cell"; exit 0; }
+THERE=$WORK/there SRC=$MNT/home COPY=$WORK/there/mnt/home
+
+# The snapshot that the copy shows; cases run in shells of their own.
+last() { cat "$WORK/last" 2>/dev/null || true; }
+is_last() { echo "$1" >"$WORK/last"; }
+
+there() { "$LEE" "$@" --cell "$THERE"; }
+there_up() { "$LEE" up "$THERE" --background --no-keeper >>"$WORK/there.log" 2>&1; }
+there_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$THERE/lock"; }
+end_there() { [ ! -e "$THERE" ] || there down >>"$WORK/there.log" 2>&1 || umount -l "$THERE/mnt" 2>/dev/null || true; }
+on_exit end_there
+
+# send NAME: takes a snapshot and writes what has changed; next NAME: and the copy receives it.
+send() {
+  mkdir "$SRC/.snap/$1"
+  local last
+  last=$(last)
+  lee snap send home "$1" ${last:+--from "$last"} 2>>"$WORK/sent"
+}
+next() {
+  send "$1" | there snap receive home >>"$WORK/received"
+  is_last "$1"
+}
+
+# What find sees of a tree, and its content. Times of access are not the same: this reads.
+listing() {
+  (cd "$1" && find . -printf '%P %i %y %m %n %U %G %s %b %T@ %C@ %l\n' | sort
+    find . -type f -size -100M -print0 | sort -z | xargs -0r sha256sum
+    getfattr -Rhd -m - . 2>/dev/null)
+}
+same() { # SNAPSHOT
+  listing "$SRC/.snap/$1" >"$WORK/was"
+  listing "$COPY" >"$WORK/is"
+  diff "$WORK/was" "$WORK/is" | head -20
+  cmp "$WORK/was" "$WORK/is"
+  [ "$(lee snap digest home "$1")" = "$(there snap digest home "$1")" ]
+}
+
+everything_travels() {
+  lee volume create home
+  there volume create home --copy
+  [ -z "$(ls -A "$COPY")" ]
+  mkdir -p "$SRC/a/b/c" "$SRC/$(printf 'not\377utf8')"
+  cp -a /etc "$SRC/a/b/etc"
+  ln "$SRC/a/b/etc/passwd" "$SRC/a/hard"
+  ln -s nowhere "$SRC/a/soft"
+  mkfifo "$SRC/fifo"
+  mknod "$SRC/null" c 1 3
+  truncate -s 1T "$SRC/sparse"
+  dd if=/dev/urandom of="$SRC/sparse" bs=4k seek=1M count=300 conv=notrunc status=none
+  fallocate -l 3M "$SRC/reserved"
+  dd if=/dev/urandom of="$SRC/big" bs=1M count=60 status=none
+  setfattr -n user.color -v red "$SRC/a"
+  setfacl -m u:65534:rwx "$SRC/a/hard"
+  chattr +i "$SRC/a/b/etc/hostname"
+  chmod 6751 "$SRC/a/b/etc/fstab"
+  touch -d '1969-01-01 00:00:01.123456789' "$SRC/a/b/c"
+  next one
+  same one
+}
+
+changes_travel() {
+  chattr -i "$SRC/a/b/etc/hostname"
+  mv "$SRC/a/b" "$SRC/moved"
+  rm -r "$SRC/moved/etc/default"
+  echo more >>"$SRC/moved/etc/passwd"
+  dd if=/dev/urandom of="$SRC/big" bs=1k seek=33333 count=1 conv=notrunc status=none
+  truncate -s 4G "$SRC/sparse"
+  fallocate -p -o 1M -l 1M "$SRC/reserved"
+  rm "$SRC/a/soft"
+  mkdir "$SRC/a/soft"
+  setfattr -x user.color "$SRC/a"
+  next two
+  same two
+  [ "$(ls "$COPY/.snap")" = "$(printf 'one\ntwo')" ]
+}
+
+a_renamed_tree_is_a_few_bytes() {
+  mkdir "$SRC/many"
+  (cd "$SRC/many" && seq 20000 | xargs touch)
+  next three
+  mv "$SRC/many" "$SRC/renamed"
+  local bytes
+  bytes=$(send four | tee "$WORK/four" | wc -c)
+  say "NOTE renaming a directory of 20,000 files sends $bytes bytes"
+  [ "$bytes" -lt 2000 ]
+  there snap receive home <"$WORK/four" >>"$WORK/received"
+  is_last four
+  same four
+}
+
+nobody_changes_it() {
+  if touch "$COPY/new" 2>/dev/null || rm "$COPY/big" 2>/dev/null || mkdir "$COPY/.snap/mine" 2>/dev/null; then return 1; fi
+  if there snap create /home mine 2>/dev/null || there volume create v --at /home/v 2>/dev/null; then return 1; fi
+  if there snap remove /home four 2>"$WORK/refused"; then return 1; fi
+  grep -q 'shows snapshot four' "$WORK/refused"
+  there snap remove /home one >/dev/null
+}
+
+killed_at_any_time() {
+  local n before
+  for n in 1 2 3 4 5 6; do
+    dd if=/dev/urandom of="$SRC/big$n" bs=1M count=20 status=none
+    (cd "$SRC/renamed" && seq $((n * 1000)) $((n * 1000 + 900)) | xargs rm -f)
+    before=$(ls "$COPY")
+    send "killed$n" >"$WORK/stream"
+    # a part of it, then nothing more comes; the server dies in between, or after that
+    { head -c $((RANDOM * RANDOM % $(stat -c %s "$WORK/stream"))) "$WORK/stream"; sleep 1; } |
+      there snap receive home 2>>"$WORK/refused" &
+    sleep "0.$((RANDOM % 9))"
+    kill -9 "$(there_pid)"
+    wait $! || true
+    there_up
+    [ "$(ls "$COPY")" = "$before" ]
+    there snap receive home <"$WORK/stream" >>"$WORK/received"
+    is_last "killed$n"
+    same "killed$n"
+  done
+  there fsck
+}
+
+a_sender_that_is_killed() {
+  echo x >"$SRC/x"
+  mkdir "$SRC/.snap/cut"
+  cell_kill9
+  cell_start
+  if lee snap send home cut --from "$(last)" 2>/dev/null | head -c 100 | there snap receive home 2>"$WORK/refused"; then return 1; fi
+  grep -q 'ends early' "$WORK/refused"
+  lee snap send home cut --from "$(last)" 2>/dev/null | there snap receive home >>"$WORK/received"
+  is_last cut
+  same cut
+}
+
+by_the_script() {
+  local n name
+  for n in 1 2 3; do
+    echo "$n" >"$SRC/by-the-script"
+    LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
+    [ "$(cat "$COPY/by-the-script")" = "$n" ]
+  done
+  name=$(there volume show home --json | sed -n 's/.*"copy":{"snapshot":"\([^"]*\)".*/\1/p')
+  same "$name"
+  [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
+  if LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" false 2>/dev/null; then return 1; fi
+  [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
+}
+
+promoted() {
+  local begun
+  begun=$(date +%s%N)
+  there volume promote home
+  echo new >"$COPY/new"
+  say "NOTE promoted and written to after $((($(date +%s%N) - begun) / 1000000)) ms"
+  [ "$(stat -c %i "$COPY/new")" -gt $((1 << 32)) ]
+  if send late | there snap receive home 2>"$WORK/refused"; then return 1; fi
+  grep -q 'is no copy' "$WORK/refused"
+  there fsck
+}
+
+cell_start
+there_up
+run everything_travels everything_travels
+for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted; do
+  run "$case" "$case"
+done
+suite_end
