@@ -29,17 +29,44 @@ next() {
   is_last "$1"
 }
 
-# What find sees of a tree, and its content. Times of access are not the same: this reads.
+# All that programs see of a tree, a line for each name: attributes, number in the volume, links, allocation, content.
 listing() {
-  (cd "$1" && find . -printf '%P %i %y %m %n %U %G %s %b %T@ %C@ %l\n' | sort
-    find . -type f -size -100M -print0 | sort -z | xargs -0r sha256sum
-    getfattr -Rhd -m - . 2>/dev/null)
+  python3 - "$1" <<'PYTHON'
+import hashlib, os, stat, sys
+top = os.fsencode(sys.argv[1])
+for at, dirs, files in os.walk(top):
+    for path in [at] + [os.path.join(at, name) for name in files] + [
+        os.path.join(at, name) for name in dirs if os.path.islink(os.path.join(at, name))]:
+        s = os.lstat(path)
+        line = [path[len(top):], s.st_ino % 2**40, oct(s.st_mode), s.st_nlink, s.st_uid, s.st_gid, s.st_rdev, s.st_size,
+                s.st_blocks, s.st_mtime_ns, s.st_ctime_ns]
+        for name in os.listxattr(path, follow_symlinks=False):
+            line += [name, os.getxattr(path, name, follow_symlinks=False)]
+        if stat.S_ISLNK(s.st_mode):
+            line.append(os.readlink(path))
+        if stat.S_ISREG(s.st_mode):
+            fd, end, digest = os.open(path, os.O_RDONLY), 0, hashlib.sha256()
+            while True:
+                try:
+                    data = os.lseek(fd, end, os.SEEK_DATA)
+                except OSError:
+                    break
+                end = os.lseek(fd, data, os.SEEK_HOLE)
+                line += [data, end]
+                while data < end:
+                    part = os.pread(fd, min(1 << 20, end - data), data)
+                    digest.update(part)
+                    data += len(part)
+            os.close(fd)
+            line.append(digest.hexdigest())
+        sys.stdout.buffer.write(b" ".join(p if type(p) is bytes else str(p).encode() for p in line).replace(b"\n", b"\\n") + b"\n")
+PYTHON
 }
 same() { # SNAPSHOT
-  listing "$SRC/.snap/$1" >"$WORK/was"
-  listing "$COPY" >"$WORK/is"
-  diff "$WORK/was" "$WORK/is" | head -20
-  cmp "$WORK/was" "$WORK/is"
+  listing "$SRC/.snap/$1" | sort >"$WORK/was"
+  listing "$COPY" | sort >"$WORK/is"
+  [ "$(wc -l <"$WORK/was")" -gt 3 ]
+  cmp "$WORK/was" "$WORK/is" || { diff -a "$WORK/was" "$WORK/is" >"$WORK/differ" || true; sed -n 1,6p "$WORK/differ"; return 1; }
   [ "$(lee snap digest home "$1")" = "$(there snap digest home "$1")" ]
 }
 
@@ -129,6 +156,7 @@ killed_at_any_time() {
 a_sender_that_is_killed() {
   echo x >"$SRC/x"
   mkdir "$SRC/.snap/cut"
+  lee sync
   cell_kill9
   cell_start
   if lee snap send home cut --from "$(last)" 2>/dev/null | head -c 100 | there snap receive home 2>"$WORK/refused"; then return 1; fi
@@ -158,7 +186,7 @@ promoted() {
   there volume promote home
   echo new >"$COPY/new"
   say "NOTE promoted and written to after $((($(date +%s%N) - begun) / 1000000)) ms"
-  [ "$(stat -c %i "$COPY/new")" -gt $((1 << 32)) ]
+  python3 -c 'import os, sys; assert os.stat(sys.argv[1]).st_ino % 2**40 >= 2**32' "$COPY/new"
   if send late | there snap receive home 2>"$WORK/refused"; then return 1; fi
   grep -q 'is no copy' "$WORK/refused"
   there fsck

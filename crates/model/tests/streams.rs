@@ -304,6 +304,9 @@ fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -
     std::fs::write(format!("/proc/self/fd/{}", part.as_raw_fd()), &whole).expect("written");
     let refused = receive(&copy, &part).expect_err("it is cut short");
     assert!(refused.message.contains("ends early"), "{refused:?}");
+    if rng.chance(50) {
+        call(&copy, Op::SyncAll).expect("durable");
+    }
     assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
     let point = CrashPoint {
         mutation: rng.below(16),

@@ -122,8 +122,9 @@ impl Shard {
         kv: Box<dyn Kv>,
         log: Arc<DataLog>,
         (pools, gate): (Pools, Arc<GatedStore>),
-        state: State,
+        mut state: State,
     ) -> Arc<Shard> {
+        state.number_copies();
         let leases = Leases::new(&env);
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
         let cautious = state.volumes.values().any(|v| v.removing || v.properties.copy.is_some());
