@@ -259,6 +259,7 @@ mod tests {
             quota_counts_snapshots: false,
             bin_days: 0,
             public: false,
+            copy: None,
             snapshot_users: Vec::new(),
             snapshot_groups: Vec::new(),
             pool: pool.into(),
