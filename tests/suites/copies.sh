@@ -170,20 +170,36 @@ by_the_script() {
   local n name
   for n in 1 2 3; do
     echo "$n" >"$SRC/by-the-script"
-    LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
+    KEEP=2 LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
     [ "$(cat "$COPY/by-the-script")" = "$n" ]
   done
   name=$(there volume show home --json | sed -n 's/.*"copy":{"snapshot":"\([^"]*\)".*/\1/p')
   same "$name"
   [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
+  [ "$(ls "$COPY/.snap" | grep -c ^copy-)" = 2 ]
   if LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" false 2>/dev/null; then return 1; fi
+  # the answer is lost: the next pass goes on from what came
+  printf '#!/bin/sh\n"%s" "$@"; [ "$1" = volume ]\n' "$LEE" >"$WORK/lost"
+  chmod +x "$WORK/lost"
+  echo lost >"$SRC/by-the-script"
+  if LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$WORK/lost" 2>/dev/null; then return 1; fi
+  [ "$(cat "$COPY/by-the-script")" = lost ]
+  LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
   [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
 }
 
+# A sender that is silent holds nobody up.
 promoted() {
-  local begun
+  local begun silent
+  dd if=/dev/urandom of="$SRC/silent" bs=1M count=5 status=none
+  send silent >"$WORK/stream"
+  { head -c 20000 "$WORK/stream"; sleep 60; } | there snap receive home 2>"$WORK/ended" &
+  silent=$!
+  sleep 0.5
   begun=$(date +%s%N)
   there volume promote home
+  wait "$silent" && return 1
+  grep -q 'promoted' "$WORK/ended"
   echo new >"$COPY/new"
   say "NOTE promoted and written to after $((($(date +%s%N) - begun) / 1000000)) ms"
   python3 -c 'import os, sys; assert os.stat(sys.argv[1]).st_ino % 2**40 >= 2**32' "$COPY/new"

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 /// Opens what a process has open under this number, for reading or for writing: of a pipe an end of our own.
 ///
@@ -22,4 +23,20 @@ pub fn open_descriptor(pid: u32, descriptor: i32, write: bool) -> io::Result<Fil
         return Err(io::Error::last_os_error());
     }
     Ok(file)
+}
+
+/// Waits until something can be read, or the end; false: not within that time.
+///
+/// # Errors
+/// The system's.
+pub fn wait_readable(file: &File, most: Duration) -> io::Result<bool> {
+    let mut look = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor of our own, and memory for one.
+    match unsafe { libc::poll(&raw mut look, 1, most.as_millis() as i32) } {
+        n if n >= 0 => Ok(n > 0),
+        _ => match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+            e => Err(e),
+        },
+    }
 }

@@ -32,7 +32,7 @@ pub mod waits;
 
 pub use activity::Activity;
 pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, Work};
-pub use descriptor::open_descriptor;
+pub use descriptor::{open_descriptor, wait_readable};
 pub use machine::Machine;
 pub use memory::give_memory_back;
 pub use real::{Env, Nanos};

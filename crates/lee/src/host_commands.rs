@@ -470,7 +470,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 49] = [
+    const FOR_OPERATORS: [&str; 54] = [
         "VolumeCreate",
         "VolumeList",
         "VolumeShow",
@@ -479,6 +479,11 @@ mod tests {
         "VolumeAllow",
         "VolumeSet",
         "VolumeMoveData",
+        "VolumePromote",
+        "CopyCreate",
+        "SnapSend",
+        "SnapReceive",
+        "SnapDigest",
         "PoolCreate",
         "PoolList",
         "PoolShow",

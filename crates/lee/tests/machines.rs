@@ -319,6 +319,12 @@ fn a_host_may_do_what_its_entry_says() {
     let refused = fs::write(few.path("other/file"), "y").expect_err("refused");
     assert_eq!(refused.raw_os_error(), Some(libc::EACCES));
     assert!(fs::write(few.path("file"), "y").is_err() && fs::read_dir(few.path("other")).is_err());
+    // a copy is a volume of its own, also where it is attached in one that the host may use
+    served.ask(&["volume", "create", "copied", "--copy", "--at", "/home/copied"]).good();
+    fs::read_dir(all.path("home/copied")).expect("shown to those who may use all");
+    assert!(fs::read_dir(few.path("home/copied")).is_err());
+    let names = fs::read_dir(few.path("home")).expect("read").map(|e| e.expect("an entry").file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["file"]);
     let squashed = served.machine("squashed", &["--root-squash"], &[]);
     fs::set_permissions(all.path("home/file"), fs::Permissions::from_mode(0o600)).expect("set");
     assert!(fs::read(squashed.path("home/file")).is_err());

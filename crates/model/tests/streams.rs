@@ -7,7 +7,7 @@
 mod whole;
 
 use leeward_env::Ctx;
-use leeward_fs::{Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Reply, Seek};
+use leeward_fs::{Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Reply, Seek};
 use leeward_model::Profile;
 use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
 use leeward_model::generate::{Generator, Rng};
@@ -293,6 +293,116 @@ fn a_copy_shows_its_snapshots_and_refuses_what_would_change_it() {
     refused(receive(&copy, &third).map(|_| ()), "no copy");
     copy.settle().expect("work is done");
     copy.check().expect("nothing is found");
+}
+
+/// A stream with the header of another one and these records.
+fn forged(of: &std::fs::File, records: &[u8]) -> std::fs::File {
+    let bytes = std::fs::read(format!("/proc/self/fd/{}", of.as_raw_fd())).expect("read");
+    let header = 26 + 4 + u32::from_le_bytes(bytes[26..30].try_into().expect("four")) as usize;
+    let (file, _) = pipe();
+    let all = [&bytes[..header], &(records.len() as u32).to_le_bytes(), records, &[0; 36]].concat();
+    std::fs::write(format!("/proc/self/fd/{}", file.as_raw_fd()), all).expect("written");
+    file
+}
+
+/// Numbers and byte strings as streams have them.
+fn record(tag: u8, fields: &[&[u8]]) -> Vec<u8> {
+    [&[tag][..], &fields.concat()].concat()
+}
+
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
+}
+
+#[test]
+fn what_no_cell_sends_is_refused_and_changes_nothing() {
+    let (source, copy) = (SimCell::new(3), with_copy(3));
+    let other = admin::VolumeCreate { name: "other".into(), at: "/other".into(), uid: 0, gid: 0, pool: None };
+    let other = NodeId::new(ask(&copy, &other).expect("a volume").id, 1);
+    let (name, make) = (&b"f"[..], Make::File);
+    let file = attr_of(&copy, Op::Make { dir: other, name, make, mode: 0o600, umask: 0 }).node;
+    ask(&source, &admin::SnapCreate { path: "/".into(), name: "one".into() }).expect("taken");
+    let (stream, _) = send(&source, None, "one");
+    let before = (walk(&copy, other), walk(&copy, shown(&copy)));
+    // numbers with the bits of another volume
+    let beyond = file.0 ^ shown(&copy).0 & (u64::MAX << 40);
+    let n = |number: u64| number.to_le_bytes();
+    let staging = (1 << 40) - 1;
+    let attr = [&[0; 24][..], &[0; 48], &0x10u32.to_le_bytes()].concat();
+    let made = record(2, &[&n(7), &[1], &[0; 4], &text(b"")]);
+    let then = |more: Vec<u8>| [&made[..], &more].concat();
+    let wrong = [
+        record(6, &[&n(beyond), &n(0), &text(b"x")]),
+        record(6, &[&n(file.0), &n(0), &text(b"x")]),
+        record(9, &[&n(file.0), &attr]),
+        record(9, &[&n(staging), &attr]),
+        record(4, &[&n(1), &text(&[b'n'; 70_000]), &[1], &text(b"")]),
+        record(4, &[&n(1), &text(b"user.n"), &[1], &text(&[0; 70_000])]),
+        record(2, &[&n(1), &[2], &[0; 4], &text(b"")]),
+        record(2, &[&n(staging), &[2], &[0; 4], &text(b"")]),
+        record(2, &[&n(9), &[3], &[0; 4], &text(&[b't'; 5000])]),
+        record(3, &[&n(1), &text(b"a/b"), &n(1)]),
+        record(3, &[&n(1), &text(b"root"), &n(1)]),
+        then(record(6, &[&n(7), &n(u64::MAX), &text(b"x")])),
+        then(record(7, &[&n(7), &n(u64::MAX - 1), &n(2)])),
+        then(record(8, &[&n(7), &n(5), &n(u64::MAX)])),
+        then(record(3, &[&n(7), &text(b"in a file"), &n(7)])),
+        record(12, &[]),
+        vec![1; 3],
+    ];
+    for records in &wrong {
+        receive(&copy, &forged(&stream, records)).expect_err("refused");
+        assert!(
+            (walk(&copy, other), walk(&copy, shown(&copy))) == before,
+            "{:x?}",
+            &records[..9.min(records.len())]
+        );
+    }
+    receive(&copy, &stream).expect("what is right comes all the same");
+    same(&source, "one", &copy);
+    copy.settle().expect("work is done");
+    copy.check().expect("nothing is found");
+}
+
+#[test]
+fn a_copy_has_pieces_where_the_source_has_them() {
+    let (source, copy) = (SimCell::new(4), with_copy(4));
+    let (dir, name, make) = (NodeId::ROOT, &b"f"[..], Make::File);
+    let node = attr_of(&source, Op::Make { dir, name, make, mode: 0o600, umask: 0 }).node;
+    let pieces = |from: u64| {
+        for n in 0..100 {
+            call(&source, Op::Write { node, offset: from + n * 320, data: &[n as u8 + 1; 100] })
+                .expect("written");
+        }
+    };
+    let take = |name: &str| {
+        ask(&source, &admin::SnapCreate { path: "/".into(), name: name.into() }).expect("taken");
+    };
+    pieces(32 << 10);
+    take("one");
+    let mode = Allocate::PunchHole;
+    call(&source, Op::Allocate { node, offset: 32 << 10, len: 32 << 10, mode }).expect("a hole");
+    pieces(0);
+    take("two");
+    for (from, to) in [(None, "one"), (Some("one"), "two")] {
+        let (stream, _) = send(&source, from, to);
+        receive(&copy, &stream).expect("received");
+        same(&source, to, &copy);
+    }
+}
+
+#[test]
+fn a_name_that_hides_something_here_may_come_from_there() {
+    let (source, copy) = (SimCell::new(5), with_copy(5));
+    let request = admin::PropertyChanges { snapshot_dir: Some(".history".into()), ..Default::default() };
+    ask(&source, &admin::VolumeSet { name: "root".into(), set: request }).expect("set");
+    for name in [&b".snap"[..], b".receiving"] {
+        let op = Op::Make { dir: NodeId::ROOT, name, make: Make::Dir, mode: 0o755, umask: 0 };
+        attr_of(&source, op);
+    }
+    ask(&source, &admin::SnapCreate { path: "/".into(), name: "one".into() }).expect("taken");
+    let (stream, sent) = send(&source, None, "one");
+    assert_eq!(receive(&copy, &stream), Ok(sent));
 }
 
 /// A part of the stream comes, and perhaps the power fails. What is shown stays.

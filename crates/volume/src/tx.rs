@@ -18,7 +18,7 @@ use crate::state::overlay::Slot;
 use crate::state::snapshots::Tally;
 use crate::state::{Effect, RecordCache, State};
 use leeward_data::Addr;
-use leeward_env::{Ctx, Told};
+use leeward_env::{Ctx, Told, Work};
 use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{InlineData, Kv, Value};
@@ -187,6 +187,11 @@ impl<'a> Tx<'a> {
             fresh: Vec::new(),
             dead: Vec::new(),
         }
+    }
+
+    /// Whether it applies what comes from another cell.
+    pub(crate) fn is_transfer(&self) -> bool {
+        self.ctx.flow.work() == Some(Work::Transfer)
     }
 
     /// The record of `key`.

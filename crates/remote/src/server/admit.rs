@@ -2,7 +2,7 @@
 
 use crate::message::{Call, Caller, FRAME_BYTES_MAX};
 use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
-use leeward_fs::{Error, Make, NodeId, Op, Result, SetAttr, SetTime};
+use leeward_fs::{DIRECTORIES_FIRST, Error, Make, NodeId, Op, Reply, Result, SetAttr, SetTime};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +57,12 @@ impl Grant {
         self.ways.get(&dir).is_some_and(|names| names.contains(name))
     }
 
+    /// Whether copies are to be left out of the answer to an operation on a directory that is not in a snapshot.
+    pub(super) fn hides_copies(&self, op: &Op<'_>) -> bool {
+        let finds = matches!(op, Op::Lookup { .. } | Op::List { .. });
+        finds && !self.volumes.is_empty() && op.node().is_some_and(|node| !node.is_view())
+    }
+
     /// Whether an operation only finds the way to a volume.
     fn is_on_way(&self, op: &Op<'_>, node: NodeId) -> bool {
         let Some(names) = self.ways.get(&node) else { return false };
@@ -67,6 +73,20 @@ impl Grant {
             Op::GetAttr { .. } | Op::StatFs { .. } | Op::GetXattr { .. } | Op::ListXattr { .. } => true,
             _ => false,
         }
+    }
+}
+
+/// What a host with volumes of its own gets of an answer. Copies of volumes are shown by numbers that do not say
+/// of which volume they are, so it gets none of them.
+pub(super) fn without_copies(result: Result<Reply>) -> Result<Reply> {
+    let is_copy = |node: NodeId| node.is_view() && node.volume() < DIRECTORIES_FIRST;
+    match result {
+        Ok(Reply::Attr(attr)) if is_copy(attr.node) => Err(Error::Access),
+        Ok(Reply::Entries(mut entries)) => {
+            entries.retain(|entry| !is_copy(entry.node));
+            Ok(Reply::Entries(entries))
+        }
+        other => other,
     }
 }
 

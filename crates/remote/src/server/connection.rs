@@ -1,5 +1,6 @@
 //! One connection at the server: who it is, and what it asks.
 
+use super::admit;
 use super::in_order::Coming;
 use super::lasting::Job;
 use super::line::Line;
@@ -493,7 +494,9 @@ fn run_op(
     let ctx = Ctx { call: Some(call), ..ctx };
     let like = super::session::Like::of(&ctx, &op);
     let counted = session.counts.begin(&op);
+    let hides_copies = session.host().grant.hides_copies(&op);
     let done = move |result: Result<Reply>| {
+        let result = if hides_copies { admit::without_copies(result) } else { result };
         counted.end(&result);
         answer.give(Some(like), result);
     };

@@ -66,9 +66,11 @@ pub struct Event {
 impl Event {
     /// Whether it has changed something, or may have.
     fn changes(&self) -> bool {
-        let may_change =
-            !matches!(self.asked, Asked::Lookup(_) | Asked::Read(_) | Asked::Look(_) | Asked::List(_));
-        may_change && !matches!(self.said, Said::NotFound | Said::Exists)
+        self.is_change() && !matches!(self.said, Said::NotFound | Said::Exists)
+    }
+
+    fn is_change(&self) -> bool {
+        !matches!(self.asked, Asked::Lookup(_) | Asked::Read(_) | Asked::Look(_) | Asked::List(_))
     }
 
     /// The inode that it has made.
@@ -208,7 +210,8 @@ pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
 pub fn without_unanswered(events: Vec<Event>, crashed_at: Option<u64>, made: &BTreeSet<Node>) -> Vec<Event> {
     let crashed_at = crashed_at.unwrap_or_default();
     let is_cut_off = |event: &&Event| event.asked_at <= crashed_at && event.answered_at > crashed_at;
-    let cut_off = events.iter().filter(is_cut_off).filter(|event| event.changes());
+    // also one that was refused when it was made again: it may have been done and seen before
+    let cut_off = events.iter().filter(is_cut_off).filter(|event| event.is_change());
     let first = cut_off.map(|event| event.asked_at).min().unwrap_or(u64::MAX);
     let may_be_undone =
         |event: &Event| !event.changes() && event.answered_at >= first && event.answered_at <= crashed_at;

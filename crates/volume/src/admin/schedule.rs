@@ -74,6 +74,11 @@ impl Request for ScheduleSet {
         let keep: Keep = keep.parse().map_err(|why: String| Failure::new(libc::EINVAL, why))?;
         let ctx = caller.ctx;
         let (dir, gids) = (shard.node_at(path)?, ctx.groups());
+        if dir.inode() != 1 && shard.is_copy(dir.volume()) {
+            let message =
+                format!("{path} is in a copy, which may lose it: make the schedule at the root of the copy");
+            return Err(Failure::new(libc::EROFS, message));
+        }
         let set = shard.transact(ctx, |tx| {
             tx.live_dir(dir)?;
             tx.may_snapshot(dir.volume(), &gids)?;

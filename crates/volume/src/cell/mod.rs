@@ -456,6 +456,7 @@ impl Cell {
         if !self.calls.close() {
             return Ok(());
         }
+        self.shard.end_streams(None, || self.lost().is_some());
         // what they may wait for still works
         self.calls.wait(&self.shard.env, || self.lost().is_some());
         self.closing.store(true, Ordering::Release);

@@ -593,7 +593,9 @@ impl Shard {
                 if place == Place::AtEnd && tx.size_of(node, &inode).0 != offset {
                     return Ok(Written::NotThere);
                 }
+                // a copy has pieces where the other cell has them
                 if merges < MERGES_MAX
+                    && !tx.is_transfer()
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &range)?
                 {
                     return Ok(Written::Crowded(chunk));

@@ -36,6 +36,9 @@ impl Tx<'_> {
     /// Whether the name in this directory, a live one or one that a copy shows, is that of its directory of
     /// snapshots.
     pub(crate) fn is_snapshot_dir(&self, dir: NodeId, name: &[u8]) -> bool {
+        if self.is_transfer() {
+            return false; // what comes from another cell may have a name that is hidden here
+        }
         let shown = self.st.snapshots.view(dir.volume());
         let volume = self.st.volumes.get(&shown.map_or(dir.volume(), View::volume));
         let Some(properties) = volume.map(|v| &v.properties) else { return false };
@@ -282,7 +285,7 @@ impl Tx<'_> {
         if record.locked_until_secs > now_secs {
             return Err(Error::NotPermitted.into());
         }
-        if self.properties(dir.volume())?.copy.as_ref().is_some_and(|copy| copy.shown == epoch) {
+        if self.properties(dir.volume())?.copy.as_ref().is_some_and(|copy| copy.shown <= epoch) {
             return Err(Error::Busy.into());
         }
         let root = self.snapshot_root(dir, epoch);

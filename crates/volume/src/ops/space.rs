@@ -132,6 +132,7 @@ impl Shard {
                 let inode = tx.file(node)?;
                 may(&inode)?;
                 if merges < MERGES_MAX
+                    && !tx.is_transfer()
                     && let Some(chunk) = tx.crowded_chunk(node, &inode, &(at..next))?
                 {
                     return Ok(Some(chunk));

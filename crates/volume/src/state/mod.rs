@@ -69,8 +69,8 @@ pub struct State {
     pub committing: VecDeque<Frozen>,
     /// Moves when committed records become clean.
     pub publish_seq: u64,
-    /// Copies that a stream comes for.
-    pub receiving: BTreeSet<u32>,
+    /// Copies that a stream comes for, and whether it is to end.
+    pub receiving: BTreeMap<u32, bool>,
     /// Content that is not in records yet, by inode.
     pub files: FxHashMap<NodeId, Pending>,
     /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it.

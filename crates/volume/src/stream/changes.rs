@@ -33,7 +33,10 @@ impl<'a> Reached<'a> {
         let Some(tree) = &self.tree else { return Ok(None) };
         let found = tree.inode(inode)?.filter(|record| record.nlink > 0);
         match found {
-            Some(record) if inode == ROOT || self.reaches(record.parent)? => Ok(Some(record)),
+            // the parent of one with several names is only one of its directories
+            Some(record) if inode == ROOT || record.linked || self.reaches(record.parent)? => {
+                Ok(Some(record))
+            }
             _ => Ok(None),
         }
     }
@@ -120,7 +123,11 @@ impl Changes {
         }
         if let Some(was) = was {
             let inode = was.node.inode();
-            self.gone.push(Gone { name: name.clone(), inode, stays: new.inode(inode)?.is_some() });
+            let stays = new.inode(inode)?.is_some();
+            // a directory goes with all that does not stay
+            if stays || new.reaches(name.0)? {
+                self.gone.push(Gone { name: name.clone(), inode, stays });
+            }
         }
         if let Some(is) = is
             && old.inode(name.0)?.is_some()

@@ -14,20 +14,24 @@ mod send;
 
 use crate::admin::{PathText, Progress};
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
+use crate::ops::check_name;
 use crate::shard::Shard;
 use crate::snapshots::diff::Differing;
 use crate::snapshots::tree::Tree;
 use crate::state::Effect;
 use crate::state::snapshots::View;
 use changes::{Changes, Reached};
+use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use leeward_env::{Ctx, Work};
-use leeward_fs::{Error, Result, Time};
+use leeward_fs::{Error, INHERITED, Result, Time};
 use receive::Receiving;
 use record::{Attributes, Record, damaged, each_record};
 use ring::digest;
 use send::{Sending, Sink, attributes};
 use serde::{Deserialize, Serialize};
+use std::collections::btree_map::Entry;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 /// The first line of each stream.
 const FIRST_LINE: &[u8; 26] = b"leeward snapshot stream 1\n";
@@ -36,6 +40,8 @@ const HEADER_BYTES_MAX: usize = 64 << 10;
 const PORTION_BYTES_MAX: usize = 4 << 20;
 /// The snapshot that a copy shows before it has received anything.
 pub(crate) const EMPTY: &[u8] = b"nothing received yet";
+/// The name of a snapshot of what a stream has left that ended early, while that is taken back.
+const TORN: &[u8] = b"received in part";
 const DIGEST_BYTES: usize = 32;
 
 /// A tree to go from, or to.
@@ -85,6 +91,13 @@ pub struct Streamed {
 }
 
 impl Sent {
+    /// Whether a snapshot can have this name and time.
+    fn is_possible(&self) -> bool {
+        let name = self.name.as_bytes();
+        let fits = check_name(name).is_ok() && name.len() <= SNAPSHOT_NAME_BYTES_MAX && name[0] != INHERITED;
+        fits && *name != *EMPTY && *name != *TORN && self.time_nanos < 1_000_000_000
+    }
+
     fn of(record: &SnapshotRecord) -> Sent {
         Sent {
             name: PathText::new(record.name.to_vec()),
@@ -133,6 +146,7 @@ impl Shard {
         sink: &mut Sink<'_>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
+        let trees = (self.tree(volume, old)?, self.tree(volume, new)?);
         for at in [old, new] {
             match at {
                 At::Nothing => (),
@@ -149,20 +163,28 @@ impl Shard {
             }
             _ => Differing::default(),
         };
-        let (mut old, mut new) = (Reached::new(self.tree(volume, old)), Reached::new(self.tree(volume, new)));
-        let changes = Changes::find(&mut old, &mut new, &differing)?;
+        let (mut from, mut to) = (Reached::new(trees.0), Reached::new(trees.1));
+        let changes = Changes::find(&mut from, &mut to, &differing)?;
         let mut told = |done, total| progress(Progress { phase: "inodes".into(), done, total });
         let progress = &mut told;
-        Sending { shard: self, ctx, volume, old, new, sink, batch: Vec::new(), progress }.run(&changes)
+        Sending { shard: self, ctx, volume, old: from, new: to, sink, portions: Vec::new(), progress }
+            .run(&changes)?;
+        // what differs between snapshots is known while both are there
+        self.tree(volume, old).and_then(|_| self.tree(volume, new)).map(drop)
     }
 
-    fn tree(&self, volume: u32, at: At) -> Option<Tree<'_>> {
+    /// `None`: there is nothing.
+    fn tree(&self, volume: u32, at: At) -> Result<Option<Tree<'_>>> {
         let volume = match at {
-            At::Nothing => return None,
+            At::Nothing => return Ok(None),
             At::Now => volume,
-            At::Snapshot(epoch) => self.lock().snapshots.number(View::Snapshot { volume, epoch }),
+            At::Snapshot(epoch) => {
+                let st = &mut *self.lock();
+                st.snapshots.get(volume, epoch).ok_or(Error::Stale)?;
+                st.snapshots.number(View::Snapshot { volume, epoch })
+            }
         };
-        Some(Tree { shard: self, volume })
+        Ok(Some(Tree { shard: self, volume }))
     }
 
     /// The snapshot of a volume's root directory with this name.
@@ -262,10 +284,28 @@ impl Shard {
         if self.copy_state(volume)?.shown == 0 {
             self.prepare_copy(volume)?;
         }
-        let ctx = self.work_ctx(Work::Transfer, Some(volume));
-        let (header, mut bytes) = read_header(from)?;
+        let (header, before) = read_header(from)?;
+        self.drop_unproven(volume, self.copy_state(volume)?.shown)?;
         let base = self.base_of(volume, &header)?;
         self.return_to(volume, &header, base, progress)?;
+        let received = self.receive_records(volume, (&header, base), (from, before), progress);
+        if let Err(Broken::Fs(_)) = &received {
+            // what has come may be wrong: nothing is built on it, also not by the same stream
+            self.note_receiving(volume, b"what could not be applied")?;
+        }
+        let (bytes, digest) = received?;
+        Ok(Streamed { header, bytes, digest: hex(&digest) })
+    }
+
+    /// Returns the bytes of all of the stream, and its digest.
+    fn receive_records(
+        &self,
+        volume: u32,
+        (header, base): (&Header, u32),
+        (from, mut bytes): (&mut dyn Read, u64),
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<(u64, [u8; DIGEST_BYTES])> {
+        let ctx = self.work_ctx(Work::Transfer, Some(volume));
         let mut receiving = Receiving::begin(self, &ctx, volume)?;
         let mut root = None;
         let mut sum = digest::Context::new(&digest::SHA256);
@@ -294,8 +334,8 @@ impl Shard {
             None => self.root_at(volume, base)?,
         };
         receiving.end(&root)?;
-        self.finish_copy(volume, &header, (base, &told), progress)?;
-        Ok(Streamed { header, bytes, digest: hex(&told) })
+        self.finish_copy(volume, header, (base, &told), progress)?;
+        Ok((bytes, told))
     }
 
     /// Applies records when it is this work's turn.
@@ -306,17 +346,25 @@ impl Shard {
         portion: &[u8],
     ) -> Result<()> {
         loop {
+            if self.lock().volumes.get(&volume).is_none_or(|v| v.removing) {
+                return Err(Error::Stale);
+            }
             let applied =
                 self.in_turn(ctx, volume, || each_record(portion, |record| receiving.apply(record)));
             if applied != Err(Error::Busy) {
                 return applied;
             }
             // an inode has lost its last name and is not free yet: what was applied can be applied again
-            let _alone = self.alone();
-            if !self.reclaim_step()? {
+            if !self.free_next()? {
                 return Err(Error::Busy);
             }
         }
+    }
+
+    /// Frees some of what has lost its last name; false: there is none.
+    fn free_next(&self) -> Result<bool> {
+        let _alone = self.alone();
+        self.reclaim_step()
     }
 
     fn copy_state(&self, volume: u32) -> Outcome<CopyState> {
@@ -367,11 +415,13 @@ impl Shard {
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<()> {
         let state = self.copy_state(volume)?;
-        let id = serde_json::to_vec(header).map_err(|e| Broken::Refused(e.to_string()))?;
+        let text = serde_json::to_vec(header).map_err(|e| Broken::Refused(e.to_string()))?;
+        let id = digest::digest(&digest::SHA256, &text);
+        let id = id.as_ref();
         if !state.receiving.is_empty() && *state.receiving != *id {
             self.roll_back(volume, base, progress)?;
         }
-        self.note_receiving(volume, &id)?;
+        self.note_receiving(volume, id)?;
         Ok(())
     }
 
@@ -398,14 +448,57 @@ impl Shard {
         let root = self.root_at(volume, epoch)?;
         // what is on its way has no name in the snapshot, and goes
         Receiving::begin(self, &ctx, volume)?.end(&root)?;
+        // trees that are being freed have inodes that come back
+        while self.free_next()? {}
+        let torn = self.take_of_copy(volume, TORN.into(), self.now(), 0)?;
         let mut receiving = Receiving::begin(self, &ctx, volume)?;
         let mut sink = |portion: &[u8]| self.apply_portion((&ctx, volume), &mut receiving, portion);
+        // from a snapshot: what is there now changes under the reader
+        let trees = (At::Snapshot(torn), At::Snapshot(epoch));
+        self.write_changes((&ctx, volume), trees, &mut sink, progress)?;
+        receiving.end(&root)?;
+        self.drop_of_copy(volume, torn)?;
+        let mut rest = 0;
+        let mut sink = |portion: &[u8]| {
+            rest += portion.len();
+            Ok(())
+        };
         self.write_changes((&ctx, volume), (At::Now, At::Snapshot(epoch)), &mut sink, progress)?;
-        receiving.end(&root)
+        match rest {
+            0 => Ok(()),
+            _ => {
+                Err(Error::Corrupt("the copy could not be taken back to what it shows: run lee fsck".into()))
+            }
+        }
+    }
+
+    /// Takes a snapshot of the live volume behind a copy.
+    fn take_of_copy(&self, volume: u32, name: Box<[u8]>, time: Time, uid: u32) -> Result<u32> {
+        let record = SnapshotRecord { dir: 1, name, uid, time, locked_until_secs: 0 };
+        self.transact(&Ctx::system(), |tx| {
+            tx.then(Effect::Snapshot { volume, record: record.clone() });
+            tx.epoch(volume)
+        })
+    }
+
+    fn drop_of_copy(&self, volume: u32, epoch: u32) -> Result<()> {
+        self.transact(&Ctx::system(), |tx| {
+            tx.then(Effect::RemoveSnapshot { volume, epoch });
+            Ok(())
+        })
+    }
+
+    /// Removes snapshots that are newer than what is shown: they were not proven before something ended.
+    fn drop_unproven(&self, volume: u32, shown: u32) -> Result<()> {
+        let newer: Vec<u32> = {
+            let st = self.lock();
+            st.snapshots.of_volume(volume).map(|(epoch, _)| epoch).filter(|epoch| *epoch > shown).collect()
+        };
+        newer.into_iter().try_for_each(|epoch| self.drop_of_copy(volume, epoch))
     }
 
     fn root_at(&self, volume: u32, epoch: u32) -> Result<Attributes> {
-        let tree = self.tree(volume, At::Snapshot(epoch)).ok_or(Error::Stale)?;
+        let tree = self.tree(volume, At::Snapshot(epoch))?.ok_or(Error::Stale)?;
         Ok(attributes(&tree.inode(1)?.ok_or(Error::Stale)?))
     }
 
@@ -417,25 +510,14 @@ impl Shard {
         (base, told): (u32, &[u8]),
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<()> {
-        let record = SnapshotRecord {
-            dir: 1,
-            name: header.to.name.as_bytes().into(),
-            uid: header.to.uid,
-            time: Time { secs: header.to.time_secs, nanos: header.to.time_nanos },
-            locked_until_secs: 0,
-        };
-        let epoch = self.transact(&Ctx::system(), |tx| {
-            tx.then(Effect::Snapshot { volume, record: record.clone() });
-            tx.epoch(volume)
-        })?;
+        let Sent { name, time_secs, time_nanos, uid } = &header.to;
+        let time = Time { secs: *time_secs, nanos: *time_nanos };
+        let epoch = self.take_of_copy(volume, name.as_bytes().into(), time, *uid)?;
         self.sync_all(&Ctx::system())?;
         let old = if header.from.is_some() { At::Snapshot(base) } else { At::Nothing };
         let proof = self.digest_of(volume, (old, At::Snapshot(epoch)), progress)?;
         if proof != told {
-            self.transact(&Ctx::system(), |tx| {
-                tx.then(Effect::RemoveSnapshot { volume, epoch });
-                Ok(())
-            })?;
+            self.drop_of_copy(volume, epoch)?;
             // the next stream, also the same, begins with what is proven
             self.note_receiving(volume, b"what was not the same")?;
             return Err(Broken::Refused(
@@ -446,10 +528,7 @@ impl Shard {
         }
         self.show_copy(volume, epoch)?;
         if header.from.is_none() {
-            self.transact(&Ctx::system(), |tx| {
-                tx.then(Effect::RemoveSnapshot { volume, epoch: base });
-                Ok(())
-            })?;
+            self.drop_of_copy(volume, base)?;
         }
         self.maintenance.wake();
         Ok(())
@@ -466,7 +545,7 @@ impl Shard {
     fn show_other(&self, volume: u32, change: impl FnOnce(&mut VolumeRecord)) -> Result<()> {
         let (dir, name) = {
             let st = &mut *self.lock();
-            let v = st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
+            let v = st.volumes.get_mut(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
             change(v);
             let at = (v.attached_dir, v.attached_name.clone());
             st.volumes_dirty.insert(volume);
@@ -486,12 +565,11 @@ impl Shard {
 
     /// A new copy shows that it is empty.
     pub(crate) fn prepare_copy(&self, volume: u32) -> Result<()> {
-        let epoch = self.transact(&Ctx::system(), |tx| {
-            let (name, time) = (EMPTY.into(), tx.now);
-            let record = SnapshotRecord { dir: 1, name, uid: 0, time, locked_until_secs: 0 };
-            tx.then(Effect::Snapshot { volume, record });
-            tx.epoch(volume)
-        })?;
+        // one that did not come to its end has left it
+        let epoch = match self.root_snapshot(volume, EMPTY) {
+            Some((epoch, _)) => epoch,
+            None => self.take_of_copy(volume, EMPTY.into(), self.now(), 0)?,
+        };
         self.show_copy(volume, epoch)
     }
 
@@ -502,9 +580,12 @@ impl Shard {
 
     /// A copy becomes a volume like others, as the snapshot that it shows.
     pub(crate) fn promote(&self, volume: u32, progress: &mut dyn FnMut(Progress)) -> Outcome<SnapshotRecord> {
+        // it waits for a sender that may be lost
+        self.end_streams(Some(volume), || false);
         let _alone = ReceivingAlone::begin(self, volume)?;
         let state = self.copy_state(volume)?;
         let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
+        self.drop_unproven(volume, state.shown)?;
         if !state.receiving.is_empty() {
             self.roll_back(volume, state.shown, progress)?;
         }
@@ -522,10 +603,39 @@ struct ReceivingAlone<'a>(&'a Shard, u32);
 
 impl<'a> ReceivingAlone<'a> {
     fn begin(shard: &'a Shard, volume: u32) -> Outcome<ReceivingAlone<'a>> {
-        match shard.lock().receiving.insert(volume) {
-            true => Ok(ReceivingAlone(shard, volume)),
-            false => Err(Broken::Refused("it receives a stream already: wait until that is over".into())),
+        match shard.lock().receiving.entry(volume) {
+            Entry::Vacant(entry) => {
+                entry.insert(false);
+                Ok(ReceivingAlone(shard, volume))
+            }
+            Entry::Occupied(_) => {
+                Err(Broken::Refused("it receives a stream already: wait until that is over".into()))
+            }
         }
+    }
+}
+
+/// So often it is looked whether a stream has ended.
+const END_STEP: Duration = Duration::from_millis(5);
+
+impl Shard {
+    /// Whether the stream that a copy receives is to end.
+    pub(crate) fn stream_is_to_end(&self, volume: u32) -> bool {
+        self.lock().receiving.get(&volume).is_none_or(|ends| *ends)
+    }
+
+    /// Ends the streams that come, of one copy or of all, and waits for that, until `is_lost`.
+    pub(crate) fn end_streams(&self, volume: Option<u32>, is_lost: impl Fn() -> bool) {
+        while self.tell_streams_to_end(volume) && !is_lost() {
+            self.env.sleep(END_STEP);
+        }
+    }
+
+    /// Whether there are any.
+    fn tell_streams_to_end(&self, volume: Option<u32>) -> bool {
+        let mut st = self.lock();
+        let coming = st.receiving.iter_mut().filter(|(of, _)| volume.is_none_or(|volume| volume == **of));
+        coming.map(|(_, ends)| *ends = true).count() > 0
     }
 }
 
@@ -577,7 +687,10 @@ fn read_header(from: &mut dyn Read) -> Outcome<(Header, u64)> {
     let len = read_len(from, HEADER_BYTES_MAX)?;
     let mut text = vec![0; len];
     read_exactly(from, &mut text)?;
-    let header =
+    let header: Header =
         serde_json::from_slice(&text).map_err(|e| Broken::Fs(damaged(format_args!("its header: {e}"))))?;
+    if [Some(&header.to), header.from.as_ref()].into_iter().flatten().any(|sent| !sent.is_possible()) {
+        return Err(Broken::Fs(damaged("a snapshot has a name or a time that cannot be")));
+    }
     Ok((header, (FIRST_LINE.len() + 4 + len) as u64))
 }

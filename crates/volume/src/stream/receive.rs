@@ -12,11 +12,13 @@ use crate::ops::{Rename, check_name};
 use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
+use leeward_env::limits::{SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Precondition, RenameMode, Result, SetAttr};
 
-/// The staging directory: its number, which no other inode gets, and its name in the root directory.
+/// The staging directory: its number, which no other inode gets, and its name in the root directory, which no user
+/// can give.
 pub(crate) const STAGING: u64 = (1 << 40) - 1;
-const STAGING_NAME: &[u8] = b".leeward-receiving-4c1f7a02d95be863";
+const STAGING_NAME: &[u8] = b"/receiving";
 /// Inode numbers that a volume gives out are below.
 const NUMBERS_END: u64 = 1 << 39;
 
@@ -44,7 +46,9 @@ impl<'a> Receiving<'a> {
         Ok(receiving)
     }
 
+    /// The inode of a number, which is the root directory's, or one that volumes give out, or that of staging.
     fn node(&self, inode: u64) -> NodeId {
+        debug_assert!(is_number(inode) || inode == STAGING);
         NodeId::new(self.volume, inode)
     }
 
@@ -54,6 +58,7 @@ impl<'a> Receiving<'a> {
 
     /// Applies one.
     pub(crate) fn apply(&mut self, record: Record<'_>) -> Result<()> {
+        check(&record)?;
         match record {
             Record::Gone { dir, name, inode, stays } => self.lose_name((dir, name), inode, stays),
             Record::Made { inode, kind, device, target } => self.make(inode, kind, (device, target)),
@@ -130,9 +135,6 @@ impl<'a> Receiving<'a> {
     }
 
     fn make(&self, inode: u64, kind: Kind, more: (u32, &[u8])) -> Result<()> {
-        if !(2..NUMBERS_END).contains(&inode) {
-            return Err(damaged(format_args!("inode {inode} is out of range")));
-        }
         let (node, name) = (self.node(inode), staged(inode));
         self.shard.transact(self.ctx, |tx| {
             match tx.get(&keys::inode(node))?.map(|record| Inode::decode(&record)).transpose()? {
@@ -212,7 +214,10 @@ impl<'a> Receiving<'a> {
         }
         let dir = self.node(1);
         self.shard.transact(self.ctx, |tx| match tx.dentry(dir, STAGING_NAME)? {
-            Some(_) => tx.remove_dir(dir, STAGING_NAME).map(drop),
+            Some(staging) => {
+                tx.remove_entry(dir, STAGING_NAME, Kind::Dir)?;
+                tx.drop_dir(dir, STAGING_NAME, staging.node)
+            }
             None => Ok(()),
         })?;
         self.set_attributes(1, root)
@@ -226,6 +231,44 @@ impl<'a> Receiving<'a> {
         }
         self.shard.transact(self.ctx, |tx| tx.orphan_replaced(staging, name, entry, false))
     }
+}
+
+/// Whether an inode of a stream may have this number.
+fn is_number(inode: u64) -> bool {
+    (1..NUMBERS_END).contains(&inode)
+}
+
+/// Refuses what no cell sends: a stream may come from anywhere.
+fn check(record: &Record<'_>) -> Result<()> {
+    let (dir, inode) = match *record {
+        Record::Gone { dir, inode, .. } | Record::Named { dir, inode, .. } => (dir, inode),
+        Record::Made { inode: 1, .. } => return Err(damaged("it makes a root directory")),
+        Record::Made { inode, .. }
+        | Record::Xattr { inode, .. }
+        | Record::Cut { inode, .. }
+        | Record::Data { inode, .. }
+        | Record::Unwritten { inode, .. }
+        | Record::Hole { inode, .. }
+        | Record::Attr { inode, .. } => (1, inode),
+    };
+    if !is_number(dir) || !is_number(inode) {
+        return Err(damaged(format_args!("inode {inode} in directory {dir} is out of range")));
+    }
+    let fits = match *record {
+        Record::Made { kind, target, .. } => {
+            (kind == Kind::Symlink) != target.is_empty() && target.len() <= SYMLINK_BYTES_MAX
+        }
+        Record::Xattr { name, value, .. } => {
+            (1..=XATTR_NAME_BYTES_MAX).contains(&name.len())
+                && value.is_none_or(|value| value.len() <= XATTR_VALUE_BYTES_MAX)
+        }
+        Record::Unwritten { offset, len, .. } | Record::Hole { offset, len, .. } => {
+            len > 0 && offset.checked_add(len).is_some()
+        }
+        Record::Attr { attributes, .. } => attributes.times.iter().all(|time| time.nanos < 1_000_000_000),
+        _ => true,
+    };
+    if fits { Ok(()) } else { Err(damaged(format_args!("what it says of inode {inode} cannot be"))) }
 }
 
 /// The name of an inode in the staging directory.

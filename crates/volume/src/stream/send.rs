@@ -23,7 +23,7 @@ const BLOCK: u32 = 4096;
 /// Bytes of content that are read at once.
 const RUN: u32 = 256 << 10;
 /// Bytes of records that are handed on at once, or a little more.
-const BATCH: usize = 256 << 10;
+const PORTION: usize = 256 << 10;
 
 /// Takes bytes of records.
 pub(crate) type Sink<'s> = dyn FnMut(&[u8]) -> Result<()> + 's;
@@ -47,8 +47,10 @@ pub(crate) struct Sending<'a, 's> {
     pub(crate) volume: u32,
     pub(crate) old: Reached<'a>,
     pub(crate) new: Reached<'a>,
+    /// Takes portions. Never within a turn: it may wait for somebody.
     pub(crate) sink: &'s mut Sink<'s>,
-    pub(crate) batch: Vec<u8>,
+    /// What is not handed on yet.
+    pub(crate) portions: Vec<Vec<u8>>,
     /// Hears of each inode.
     pub(crate) progress: &'s mut dyn FnMut(u64, u64),
 }
@@ -58,15 +60,18 @@ impl Sending<'_, '_> {
     pub(crate) fn run(&mut self, changes: &Changes) -> Result<()> {
         for gone in &changes.gone {
             let (dir, name) = (gone.name.0, &gone.name.1);
-            self.put(&Record::Gone { dir, name, inode: gone.inode, stays: gone.stays })?;
+            self.put(&Record::Gone { dir, name, inode: gone.inode, stays: gone.stays });
+            self.hand_on(PORTION)?;
         }
         for inode in &changes.made {
             let record = self.new_inode(*inode)?;
             let target: &[u8] = if let Body::Symlink(target) = &record.body { target } else { b"" };
-            self.put(&Record::Made { inode: *inode, kind: record.kind, device: record.rdev, target })?;
+            self.put(&Record::Made { inode: *inode, kind: record.kind, device: record.rdev, target });
+            self.hand_on(PORTION)?;
         }
         for ((dir, name), inode) in &changes.named {
-            self.put(&Record::Named { dir: *dir, name, inode: *inode })?;
+            self.put(&Record::Named { dir: *dir, name, inode: *inode });
+            self.hand_on(PORTION)?;
         }
         for dir in &changes.listed {
             self.send_names(*dir)?;
@@ -75,19 +80,28 @@ impl Sending<'_, '_> {
         for (done, inode) in changes.made.union(&changes.touched).enumerate() {
             (self.progress)(done as u64, total);
             self.send_inode(*inode, changes.made.contains(inode))?;
+            self.hand_on(PORTION)?;
         }
-        self.hand_on()
+        self.hand_on(0)
     }
 
-    fn put(&mut self, record: &Record<'_>) -> Result<()> {
-        record.put(&mut self.batch);
-        if self.batch.len() >= BATCH { self.hand_on() } else { Ok(()) }
+    fn put(&mut self, record: &Record<'_>) {
+        match self.portions.last_mut() {
+            Some(portion) if portion.len() < PORTION => record.put(portion),
+            _ => {
+                let mut portion = Vec::new();
+                record.put(&mut portion);
+                self.portions.push(portion);
+            }
+        }
     }
 
-    fn hand_on(&mut self) -> Result<()> {
-        (self.sink)(&self.batch)?;
-        self.batch.clear();
-        Ok(())
+    /// Hands on what is there, if it is that many bytes.
+    fn hand_on(&mut self, least: usize) -> Result<()> {
+        if self.portions.iter().map(Vec::len).sum::<usize>() < least {
+            return Ok(());
+        }
+        std::mem::take(&mut self.portions).iter().try_for_each(|portion| (self.sink)(portion))
     }
 
     fn new_tree(&self) -> Tree<'_> {
@@ -104,8 +118,9 @@ impl Sending<'_, '_> {
             let mut page = Vec::new();
             next = self.new_tree().page(dir, next, |name, entry| page.push((name, entry.node.inode())))?;
             for (name, inode) in page {
-                self.put(&Record::Named { dir, name: &name, inode })?;
+                self.put(&Record::Named { dir, name: &name, inode });
             }
+            self.hand_on(PORTION)?;
             if next.is_none() {
                 return Ok(());
             }
@@ -118,7 +133,7 @@ impl Sending<'_, '_> {
         let before = self.sent_of(inode, was.as_ref(), &is)?;
         let attributes = attributes(&is);
         if before || was.is_none_or(|was| self::attributes(&was) != attributes) {
-            self.put(&Record::Attr { inode, attributes })?;
+            self.put(&Record::Attr { inode, attributes });
         }
         Ok(())
     }
@@ -138,11 +153,11 @@ impl Sending<'_, '_> {
         let new = xattrs(self.new_tree(), inode, is)?;
         let mut any = false;
         for name in old.keys().filter(|name| !new.contains_key(*name)) {
-            self.put(&Record::Xattr { inode, name, value: None })?;
+            self.put(&Record::Xattr { inode, name, value: None });
             any = true;
         }
         for (name, value) in new.iter().filter(|(name, value)| old.get(*name) != Some(*value)) {
-            self.put(&Record::Xattr { inode, name, value: Some(value) })?;
+            self.put(&Record::Xattr { inode, name, value: Some(value) });
             any = true;
         }
         Ok(any)
@@ -155,7 +170,7 @@ impl Sending<'_, '_> {
         let cut = was.map_or(u64::MAX, |was| if is.size < was.size { is.size } else { u64::MAX });
         let mut any = cut < u64::MAX;
         if any {
-            self.put(&Record::Cut { inode, size: cut })?;
+            self.put(&Record::Cut { inode, size: cut });
         }
         loop {
             let next_old = old.as_mut().map_or(Ok(None), Windows::next_number)?;
@@ -167,6 +182,7 @@ impl Sending<'_, '_> {
             let after = new.take(window)?;
             let (shard, ctx, volume) = (self.shard, self.ctx, self.volume);
             any |= shard.in_turn(ctx, volume, || self.send_window(inode, window, &before, &after))?;
+            self.hand_on(PORTION)?;
         }
     }
 
@@ -203,7 +219,7 @@ impl Sending<'_, '_> {
                 (Some(run), false) if run.end == block.start => run.end = block.end,
                 (_, false) => {
                     if let Some(run) = differing.replace(block.clone()) {
-                        self.send_pieces(inode, base, new, run, (&all, &after))?;
+                        self.send_pieces(inode, base, new, run, (&all, &after));
                     }
                     any = true;
                 }
@@ -211,7 +227,7 @@ impl Sending<'_, '_> {
             }
         }
         if let Some(run) = differing {
-            self.send_pieces(inode, base, new, run, (&all, &after))?;
+            self.send_pieces(inode, base, new, run, (&all, &after));
         }
         Ok(any)
     }
@@ -223,7 +239,7 @@ impl Sending<'_, '_> {
         list: &Extents,
         run: Range<u32>,
         (all, bytes): (&Range<u32>, &[u8]),
-    ) -> Result<()> {
+    ) {
         for (part, held) in held(list, &run) {
             let (offset, len) = (base + u64::from(part.start), u64::from(part.end - part.start));
             let of_part = (part.start - all.start) as usize..(part.end - all.start) as usize;
@@ -231,9 +247,8 @@ impl Sending<'_, '_> {
                 Held::Hole => Record::Hole { inode, offset, len },
                 Held::Unwritten => Record::Unwritten { inode, offset, len },
                 Held::Data => Record::Data { inode, offset, bytes: &bytes[of_part] },
-            })?;
+            });
         }
-        Ok(())
     }
 }
 

@@ -5,8 +5,11 @@ use crate::admin::volume::VolumeInfo;
 use crate::admin::{Caller, Failure, Request};
 use crate::shard::Shard;
 use crate::stream::{Broken, Streamed};
+use leeward_env::wait_readable;
 use serde::{Deserialize, Serialize};
-use std::io::BufReader;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
 
 /// Receives a snapshot from a stream into a copy, with progress. The copy shows it when it is whole and proven.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +27,31 @@ impl Request for SnapReceive {
         let volume = shard.volume_named(&self.volume)?;
         let failed = |broken| failure(broken, &format!("volume {}", self.volume));
         let pipe = self.pipe.open(false).map_err(|e| failed(Broken::Pipe(e)))?;
+        let pipe = Watched { pipe, shard, volume };
         shard.receive_stream(volume, &mut BufReader::new(pipe), caller.progress).map_err(failed)
+    }
+}
+
+/// So often it is looked whether the stream is to end while nothing comes.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A pipe that may be silent for ever: then the cell must still be able to end, and the copy to be promoted.
+struct Watched<'a> {
+    pipe: File,
+    shard: &'a Shard,
+    volume: u32,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.shard.stream_is_to_end(self.volume) {
+                return Err(io::Error::other("the copy is promoted or the cell ends"));
+            }
+            if wait_readable(&self.pipe, LOOK)? {
+                return self.pipe.read(into);
+            }
+        }
     }
 }
 

@@ -61,6 +61,13 @@ pub(super) fn failure(broken: Broken, what: &str) -> Failure {
         Broken::Pipe(e) if e.kind() == io::ErrorKind::BrokenPipe => {
             Failure::new(libc::EPIPE, format!("{what}: the reader of the stream has gone away"))
         }
+        Broken::Pipe(e) if e.kind() == io::ErrorKind::PermissionDenied => Failure::new(
+            libc::EACCES,
+            format!(
+                "{what}: the process that serves the cell may not use the pipe of this command: run it as the \
+                 user who serves the cell"
+            ),
+        ),
         Broken::Pipe(e) => {
             Failure::new(e.raw_os_error().unwrap_or(libc::EIO), format!("{what}: the pipe: {e}"))
         }

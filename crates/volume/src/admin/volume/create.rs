@@ -72,6 +72,7 @@ impl VolumeCreate {
         let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
         let parent = if parent.is_empty() { "/" } else { parent };
         let dir = shard.resolve(parent).map_err(about(format_args!("cannot attach at {at}: {parent}")))?;
+        let dir = shard.lock().live_node(dir);
         if shard.is_copy(dir.volume()) {
             return Err(is_copy(shard, dir.volume()));
         }
