@@ -122,11 +122,9 @@ impl Changes {
             return Ok(());
         }
         if let Some(was) = was {
-            let inode = was.node.inode();
-            let stays = new.inode(inode)?.is_some();
-            // a directory goes with all that does not stay
-            if stays || new.reaches(name.0)? {
-                self.gone.push(Gone { name: name.clone(), inode, stays });
+            // those of a directory that goes, too, come with it
+            if new.reaches(name.0)? {
+                self.lose(old, new, (name.clone(), was))?;
             }
         }
         if let Some(is) = is
@@ -134,6 +132,22 @@ impl Changes {
         {
             self.named.push((name.clone(), is.node.inode()));
             self.meet(old, new, is)?;
+        }
+        Ok(())
+    }
+
+    /// A name goes, and with a directory that goes all names that it had: whether they are gone from records, or are
+    /// being freed, or the directory was removed as a whole.
+    fn lose(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, gone: (Name, Dentry)) -> Result<()> {
+        let Some(tree) = old.tree else { return Ok(()) };
+        let mut waiting = vec![gone];
+        while let Some((name, entry)) = waiting.pop() {
+            let inode = entry.node.inode();
+            let stays = new.inode(inode)?.is_some();
+            self.gone.push(Gone { name, inode, stays });
+            if entry.kind == Kind::Dir && !stays {
+                tree.list(inode, |name, entry| waiting.push(((inode, name), entry)))?;
+            }
         }
         Ok(())
     }
