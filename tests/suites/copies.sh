@@ -166,6 +166,8 @@ a_sender_that_is_killed() {
   same cut
 }
 
+shown() { there volume show home --json | sed -n 's/.*"copy":{"snapshot":"\([^"]*\)".*/\1/p'; }
+
 by_the_script() {
   local n name
   for n in 1 2 3; do
@@ -173,7 +175,7 @@ by_the_script() {
     KEEP=2 LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
     [ "$(cat "$COPY/by-the-script")" = "$n" ]
   done
-  name=$(there volume show home --json | sed -n 's/.*"copy":{"snapshot":"\([^"]*\)".*/\1/p')
+  name=$(shown)
   same "$name"
   [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
   [ "$(ls "$COPY/.snap" | grep -c ^copy-)" = 2 ]
@@ -192,16 +194,17 @@ by_the_script() {
 promoted() {
   local begun silent
   dd if=/dev/urandom of="$SRC/silent" bs=1M count=5 status=none
+  is_last "$(shown)"
   send silent >"$WORK/stream"
-  { head -c 20000 "$WORK/stream"; sleep 60; } | there snap receive home 2>"$WORK/ended" &
+  { head -c 20000 "$WORK/stream"; sleep 5; } | there snap receive home 2>"$WORK/ended" &
   silent=$!
   sleep 0.5
   begun=$(date +%s%N)
   there volume promote home
-  wait "$silent" && return 1
-  grep -q 'promoted' "$WORK/ended"
   echo new >"$COPY/new"
   say "NOTE promoted and written to after $((($(date +%s%N) - begun) / 1000000)) ms"
+  wait "$silent" && return 1
+  grep -q 'promoted' "$WORK/ended"
   python3 -c 'import os, sys; assert os.stat(sys.argv[1]).st_ino % 2**40 >= 2**32' "$COPY/new"
   if send late | there snap receive home 2>"$WORK/refused"; then return 1; fi
   grep -q 'is no copy' "$WORK/refused"
