@@ -131,7 +131,9 @@ impl Changes {
             && old.inode(name.0)?.is_some()
         {
             self.named.push((name.clone(), is.node.inode()));
-            self.meet(old, new, is)?;
+            if self.is_new_dir(old, &is)? {
+                self.list(old, new, is.node.inode())?;
+            }
         }
         Ok(())
     }
@@ -152,13 +154,10 @@ impl Changes {
         Ok(())
     }
 
-    /// A name leads to an inode that may be new, with all below it.
-    fn meet(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, entry: Dentry) -> Result<()> {
+    /// A name leads to an inode, which is noted if it is new; whether it is a directory that was not met before.
+    fn is_new_dir(&mut self, old: &mut Reached<'_>, entry: &Dentry) -> Result<bool> {
         let inode = entry.node.inode();
-        if old.inode(inode)?.is_some() || !self.made.insert(inode) || entry.kind != Kind::Dir {
-            return Ok(());
-        }
-        self.list(old, new, inode)
+        Ok(old.inode(inode)?.is_none() && self.made.insert(inode) && entry.kind == Kind::Dir)
     }
 
     fn list(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, dir: u64) -> Result<()> {
@@ -169,9 +168,8 @@ impl Changes {
             let mut found = Vec::new();
             tree.list(dir, |_, entry| found.push(entry))?;
             for entry in found {
-                let inode = entry.node.inode();
-                if old.inode(inode)?.is_none() && self.made.insert(inode) && entry.kind == Kind::Dir {
-                    waiting.push(inode);
+                if self.is_new_dir(old, &entry)? {
+                    waiting.push(entry.node.inode());
                 }
             }
         }

@@ -22,8 +22,8 @@ use crate::state::Effect;
 use crate::state::snapshots::View;
 use changes::{Changes, Reached};
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
-use leeward_env::{Ctx, Work};
-use leeward_fs::{Error, INHERITED, Result, Time};
+use leeward_env::{Ctx, Work, hex};
+use leeward_fs::{Error, INHERITED, NodeId, Result, Time};
 use receive::Receiving;
 use record::{Attributes, Record, damaged, each_record};
 use ring::digest;
@@ -133,10 +133,6 @@ impl From<std::io::Error> for Broken {
 
 type Outcome<T> = std::result::Result<T, Broken>;
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Shard {
     /// Writes records that lead from one tree of a volume to another.
     fn write_changes(
@@ -189,9 +185,7 @@ impl Shard {
 
     /// The snapshot of a volume's root directory with this name.
     pub(crate) fn root_snapshot(&self, volume: u32, name: &[u8]) -> Option<(u32, SnapshotRecord)> {
-        let st = self.lock();
-        let epoch = *st.snapshots.of_dir(volume, 1)?.get(name)?;
-        Some((epoch, st.snapshots.get(volume, epoch)?.clone()))
+        self.snapshot_record(NodeId::new(volume, 1), name)
     }
 
     /// Writes a stream from one snapshot of a volume's root directory, or from nothing, to another.
@@ -231,9 +225,6 @@ impl Shard {
         let mut sum = digest::Context::new(&digest::SHA256);
         let mut broken = None;
         let mut sink = |portion: &[u8]| {
-            if portion.is_empty() {
-                return Ok(());
-            }
             sum.update(portion);
             bytes += 4 + portion.len() as u64;
             let written =
@@ -253,7 +244,7 @@ impl Shard {
         out.write_all(&0u32.to_le_bytes())?;
         out.write_all(digest.as_ref())?;
         out.flush()?;
-        Ok(Streamed { header, bytes, digest: hex(digest.as_ref()) })
+        Ok(Streamed { header, bytes, digest: hex::encode(digest.as_ref()) })
     }
 
     /// The digest of a stream from one tree to another.
@@ -294,7 +285,7 @@ impl Shard {
             self.note_receiving(volume, b"what could not be applied")?;
         }
         let (bytes, digest) = received?;
-        Ok(Streamed { header, bytes, digest: hex(&digest) })
+        Ok(Streamed { header, bytes, digest: hex::encode(&digest) })
     }
 
     /// Returns the bytes of all of the stream, and its digest.

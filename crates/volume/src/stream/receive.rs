@@ -5,6 +5,7 @@
 //! another, under their numbers. What is left there at the end has lost its last name.
 
 use super::record::{Attributes, Record, damaged};
+use crate::cell::root_dir;
 use crate::format::extents::Extents;
 use crate::format::inode::{Body, Dentry, Inode, Stats};
 use crate::format::keys;
@@ -297,22 +298,13 @@ impl Tx<'_> {
             kind,
             mode: 0,
             nlink: if is_dir { 2 } else { 1 },
-            uid: 0,
-            gid: 0,
             rdev: device,
             size: if kind == Kind::Symlink { target.len() as u64 } else { 0 },
-            allocated: 0,
-            times: [self.now; 4],
             parent: dir.inode(),
             name: Some(name.into()),
-            linked: false,
-            binned: false,
-            xattrs: 0,
-            pool: 0,
-            flags: InodeFlags::default(),
-            content_lsn: 0,
             birth: self.epoch(node.volume())?,
             body,
+            ..root_dir(self.now, 0, 0)
         };
         self.place(dir, name, Dentry { node, kind })?;
         self.put(keys::inode(node), inode.encode());

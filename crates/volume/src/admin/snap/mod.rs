@@ -103,7 +103,10 @@ impl Shard {
                 self.volume_name(dir.volume())
             );
         }
-        let locked = self.snapshot_record(dir, name).map(|(_, s)| s.locked_until_secs).filter(|t| *t > clock);
+        let locked = self
+            .snapshot_record(dir, name.as_bytes())
+            .map(|(_, s)| s.locked_until_secs)
+            .filter(|t| *t > clock);
         match locked {
             Some(until) => format!(
                 "snapshot {name} of {path} is locked until {}: before that nobody can remove it or shorten the lock",
@@ -114,9 +117,9 @@ impl Shard {
     }
 
     /// The epoch and the record of a snapshot of this directory.
-    fn snapshot_record(&self, dir: NodeId, name: &str) -> Option<(u32, SnapshotRecord)> {
+    pub(crate) fn snapshot_record(&self, dir: NodeId, name: &[u8]) -> Option<(u32, SnapshotRecord)> {
         let st = self.lock();
-        let epoch = *st.snapshots.of_dir(dir.volume(), dir.inode())?.get(name.as_bytes())?;
+        let epoch = *st.snapshots.of_dir(dir.volume(), dir.inode())?.get(name)?;
         Some((epoch, st.snapshots.get(dir.volume(), epoch)?.clone()))
     }
 
@@ -130,7 +133,7 @@ impl Shard {
 
     /// The reply about a snapshot of the directory at a path.
     fn snap_shown(&self, ctx: &Ctx, dir: NodeId, path: &str, name: &str) -> Result<SnapInfo, Failure> {
-        let found = self.snapshot_record(dir, name);
+        let found = self.snapshot_record(dir, name.as_bytes());
         let (epoch, record) =
             found.ok_or_else(|| self.snap_refusal(ctx, Error::NotFound, dir, path, name))?;
         Ok(self.snap_info(dir, path.into(), epoch, &record))

@@ -4,7 +4,7 @@ use super::super::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::stream::{At, Broken, Streamed};
-use leeward_env::open_descriptor;
+use leeward_env::{hex, open_descriptor};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -114,6 +114,6 @@ impl Request for SnapDigest {
         let digest = shard.digest_of(volume, (old, find(&self.name)?), caller.progress);
         let digest =
             digest.map_err(about(format_args!("snapshot {} of volume {}", self.name, self.volume)))?;
-        Ok(SnapDigested { digest: crate::stream::hex(&digest) })
+        Ok(SnapDigested { digest: hex::encode(&digest) })
     }
 }
