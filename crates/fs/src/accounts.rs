@@ -149,6 +149,8 @@ pub struct HostRecord {
     /// Whether it may run doors of the cell: it is told the secrets of all users. Only hosts that are
     /// believed in everything may.
     pub gateway: bool,
+    /// Whether it sends snapshots to copies of volumes, and does nothing else.
+    pub mirror: bool,
     /// Time of creation, seconds since 1970.
     pub created_secs: i64,
     /// When it enrolled last, seconds since 1970. `None` exactly where `key` is.
@@ -324,6 +326,7 @@ mod tests {
             root_squash: false,
             trust: Trust::Host,
             gateway: false,
+            mirror: false,
             created_secs: 1,
             enrolled_secs: key.map(|_| 2),
         }

@@ -11,6 +11,7 @@
 use crate::control::server::{Service, failure, not_understood, now_and_then};
 use crate::control::{Answer, Call, Flows, Line, Running};
 use crate::doors::{CellHere, DoorCell};
+use crate::mirror::receiver::Mirroring;
 use crate::people::Machine;
 use crate::settings::SrrConfig;
 use crate::system;
@@ -18,7 +19,7 @@ use leeward_auth::UserDatabase;
 use leeward_env::{Ctx, Env};
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op};
-use leeward_remote::Asker;
+use leeward_remote::{Asker, Given};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
     self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, Failure, Progress, SnapDiff,
@@ -70,9 +71,9 @@ impl HostCommands {
     }
 
     /// Runs a command, and tells its answer as the control socket does.
-    pub fn run(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
+    pub fn run(&self, asker: &Asker, call: &[u8], given: &Arc<Given>, tell: &mut dyn FnMut(&[u8]) -> bool) {
         let call = serde_json::from_slice(call).map_err(|e| not_understood(&e.into()));
-        let answer = call.and_then(|call| self.answer(asker, &call, &mut |line| tell(line)));
+        let answer = call.and_then(|call| self.answer(asker, &call, given, &mut |line| tell(line)));
         let line = match answer {
             Ok(line) => line,
             Err(failure) => line_of(&Line::<()>::Failed(failure)),
@@ -84,12 +85,24 @@ impl HostCommands {
     }
 
     /// The last line of the answer.
-    fn answer(&self, asker: &Asker, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool) -> Checked<Vec<u8>> {
+    fn answer(
+        &self,
+        asker: &Asker,
+        call: &Call,
+        given: &Arc<Given>,
+        tell: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Checked<Vec<u8>> {
         let service = self.service.get().and_then(Weak::upgrade);
         let service =
             service.ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
         let eyes = Eyes { cell: &self.cell, asker };
         let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
+        if asker.grant.mirror {
+            let Call::Admin { request } = call else { return Err(for_operators()) };
+            let mut progress = now_and_then(&self.env, |at| _ = tell(&line_of(&Line::<()>::Progress(at))));
+            let asked = Mirroring { env: &self.env, asker, service: &*service };
+            return asked.answer(request, given, &mut progress).map(|reply| last_line("admin", reply));
+        }
         match call {
             Call::Admin { request } if is_gateway && OF_GATEWAYS.contains(&request.name()) => {
                 eyes.may_change()?;
@@ -115,6 +128,7 @@ impl HostCommands {
             Call::Flows => Ok(last_line("flows", eyes.flows(service.flows()))),
             Call::Sessions
             | Call::EndSession { .. }
+            | Call::Mirror { .. }
             | Call::Down
             | Call::Mount
             | Call::Login { .. }
@@ -470,7 +484,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 54] = [
+    const FOR_OPERATORS: [&str; 57] = [
         "VolumeCreate",
         "VolumeList",
         "VolumeShow",
@@ -481,6 +495,9 @@ mod tests {
         "VolumeMoveData",
         "VolumePromote",
         "CopyCreate",
+        "MirrorSet",
+        "MirrorUnset",
+        "MirrorList",
         "SnapSend",
         "SnapReceive",
         "SnapDigest",

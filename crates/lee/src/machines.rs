@@ -15,7 +15,7 @@ use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op};
 use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
-    Asker, CellUser, Elsewhere, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList,
+    Asker, CellUser, Elsewhere, Given, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList,
     SessionInfo,
 };
 use leeward_vfs::Gate;
@@ -283,8 +283,8 @@ impl Hosts for CellHosts {
         self.member.as_ref().map(|(member, turn)| member.list(Some(*turn)))
     }
 
-    fn command(&self, asker: &Asker, call: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
-        self.commands.run(asker, call, tell);
+    fn command(&self, asker: &Asker, call: &[u8], given: &Arc<Given>, tell: &mut dyn FnMut(&[u8]) -> bool) {
+        self.commands.run(asker, call, given, tell);
     }
 }
 
@@ -300,6 +300,7 @@ impl CellHosts {
             root_squash: record.root_squash,
             by_tokens: record.trust == Trust::User,
             gateway: record.gateway,
+            mirror: record.mirror,
             uids: record.uids.iter().map(|range| (range.first, range.last)).collect(),
             volumes: record.volumes.clone(),
             ways: if record.volumes.is_empty() { Ways::new() } else { self.ways(&record.volumes) },

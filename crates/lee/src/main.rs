@@ -28,6 +28,7 @@ mod logging;
 mod machines;
 mod memory;
 mod metrics;
+mod mirror;
 mod mount_helper;
 mod mount_options;
 mod mounts;

@@ -23,11 +23,12 @@ mod pipe;
 mod server;
 
 pub use client::{
-    CacheOptions, Client, CommandLost, ForDoors, LostFiles, Options as ClientOptions, Unreachable, User,
+    Begun, CacheOptions, Client, CommandLost, ForDoors, LostFiles, Options as ClientOptions, PIECE_BYTES_MAX,
+    Unreachable, User,
 };
 pub use keys::{Keys, PublicKey};
 pub use message::{CellUser, ServerList};
-pub use server::{Asker, Elsewhere, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
+pub use server::{Asker, Elsewhere, Given, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

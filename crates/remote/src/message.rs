@@ -21,7 +21,7 @@ use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -224,6 +224,15 @@ pub enum Command<'a> {
     More(u64),
     /// Nobody wants to hear more of the answer.
     End(u64),
+    /// Gives a command a piece of what it reads. Answered when there is room for more.
+    Give {
+        /// The command.
+        number: u64,
+        /// How many bytes come before it.
+        at: u64,
+        /// The piece; nothing: that was all.
+        bytes: &'a [u8],
+    },
 }
 
 /// A message of a client.
@@ -459,6 +468,12 @@ impl<'a> Wire<'a> for Command<'a> {
                 out.push(3);
                 number.put(out);
             }
+            Command::Give { number, at, bytes } => {
+                out.push(4);
+                number.put(out);
+                at.put(out);
+                bytes.put(out);
+            }
         }
     }
 
@@ -467,6 +482,11 @@ impl<'a> Wire<'a> for Command<'a> {
             1 => Wire::take(from).map(Command::Begin),
             2 => Wire::take(from).map(Command::More),
             3 => Wire::take(from).map(Command::End),
+            4 => Ok(Command::Give {
+                number: Wire::take(from)?,
+                at: Wire::take(from)?,
+                bytes: Wire::take(from)?,
+            }),
             _ => Err(Malformed::Unknown),
         }
     }

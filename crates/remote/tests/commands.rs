@@ -4,9 +4,11 @@
 
 mod rig;
 
-use leeward_fs::{Error, Reply};
+use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId, Op, Reply};
 use leeward_remote::message::{Call, Command, ToClient, ToServer};
 use leeward_remote::{Client, CommandLost, Grant, User};
+use leeward_vfs::Backend;
 use rig::proxy::{Fate, Proxy, WHOLE};
 use rig::raw::{self, Raw};
 use rig::{Rig, client, seed};
@@ -83,6 +85,69 @@ fn a_server_that_ends_does_not_wait_for_commands() {
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     assert_eq!(waiting.join().expect("no panic"), Err(CommandLost::Restarted));
     assert_eq!(ask(&host, 0, "1").expect("an answer"), counted(1));
+}
+
+/// What a command says that was given these pieces.
+fn echo(client: &Client, pieces: Vec<Vec<u8>>) -> Result<String, CommandLost> {
+    let begun = client.begin_command(&user(0), b"echo")?;
+    let giving = {
+        let begun = begun.clone();
+        std::thread::spawn(move || {
+            let mut pieces = pieces.into_iter();
+            begun.give(&mut || pieces.next())
+        })
+    };
+    let mut heard = Vec::new();
+    begun.hear(&mut |piece| {
+        heard.extend_from_slice(piece);
+        true
+    })?;
+    let _ = giving.join().expect("no panic");
+    Ok(String::from_utf8(heard).expect("text"))
+}
+
+fn pieces(count: usize) -> (Vec<Vec<u8>>, String) {
+    let all: Vec<Vec<u8>> = (0..count).map(|n| counted(1 + (n * 7919) % 500_000)).collect();
+    let bytes: usize = all.iter().map(Vec::len).sum();
+    let sum = all.iter().flatten().fold(0u64, |sum, b| sum.wrapping_mul(31).wrapping_add(u64::from(*b)));
+    (all, format!("{bytes} {sum}"))
+}
+
+#[test]
+fn commands_read_what_they_are_given() {
+    let rig = Rig::new();
+    let host = rig.host("a", Grant { mirror: true, ..Grant::default() });
+    assert_eq!(echo(&host, Vec::new()), Ok("0 0".into()));
+    let (all, told) = pieces(60);
+    assert_eq!(echo(&host, all.clone()), Ok(told));
+    // one that wants no more ends the giving
+    let stopped = [vec![vec![1, 2]], vec![vec![255]], all].concat();
+    assert_eq!(echo(&host, stopped), Ok("2 33".into()));
+    let looks = host.call(&Ctx::user(0, 0), Op::GetAttr { node: NodeId::ROOT });
+    assert_eq!(looks, Err(Error::NotPermitted), "it mounts nothing");
+}
+
+#[test]
+fn what_is_given_comes_whole_over_connections_that_break() {
+    let rig = Rig::new();
+    drop(rig.host("a", Grant::default()));
+    let proxy = Proxy::start(&rig.env, rig.at, |number| {
+        let bytes = 600_000 + 900_000 * number;
+        (Fate { bytes, cut: true, delay: Duration::ZERO }, WHOLE)
+    });
+    let host = client(&rig.env, proxy.at, seed("a"), None).expect("connected");
+    let (all, told) = pieces(40);
+    assert_eq!(echo(&host, all), Ok(told));
+}
+
+#[test]
+fn a_command_ends_whose_client_gives_no_more_and_goes() {
+    let rig = Rig::new();
+    let host = rig.host("a", Grant::default());
+    let begun = host.begin_command(&user(0), b"echo").expect("begun");
+    begun.end().expect("ended");
+    assert_eq!(begun.hear(&mut |_| true), Err(CommandLost::Restarted));
+    assert_eq!(begun.give(&mut || Some(vec![1])), Err(CommandLost::Restarted));
 }
 
 /// Gives a command in the next call of the first slot.

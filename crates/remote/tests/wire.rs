@@ -109,6 +109,10 @@ fn messages_of_a_client_have_these_bytes() {
         (command(Command::More(3)), format!("08 0201 06050403 {CALLER_HEX} 02 0300000000000000")),
         (command(Command::End(4)), format!("08 0201 06050403 {CALLER_HEX} 03 0400000000000000")),
         (
+            command(Command::Give { number: 5, at: 6, bytes: b"ab" }),
+            format!("08 0201 06050403 {CALLER_HEX} 04 0500000000000000 0600000000000000 02000000 6162"),
+        ),
+        (
             ToServer::Call(SLOT, Call::Access(AccessCall::Since(3))),
             "14 0201 06050403 01 0300000000000000".into(),
         ),

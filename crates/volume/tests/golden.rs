@@ -334,6 +334,7 @@ fn records_of_hosts_are_as_they_were() {
         root_squash: true,
         trust: Trust::User,
         gateway: true,
+        mirror: true,
         created_secs: 1,
         enrolled_secs: Some(2),
     };
@@ -345,12 +346,13 @@ fn records_of_hosts_are_as_they_were() {
         root_squash: false,
         trust: Trust::Host,
         gateway: false,
+        mirror: false,
         enrolled_secs: None,
         ..full.clone()
     };
     let (key, hash) = ("ab".repeat(32), "cd".repeat(32));
     let of_full = format!(
-        "013f0000000000000001{key}0000000000000002{hash}0000000000000003{}{}",
+        "017f0000000000000001{key}0000000000000002{hash}0000000000000003{}{}",
         "00020000000400000005", "000200000006000000070000000900000009"
     );
     let of_new = format!("01020000000000000001{hash}000000000000000300000000");

@@ -26,6 +26,7 @@ fn host(name: &str) -> HostAdd {
         uids: Vec::new(),
         root_squash: false,
         gateway: false,
+        mirror: false,
         trust: Trust::Host,
         valid_secs: DAY_SECS,
     }
@@ -114,6 +115,7 @@ fn hosts_last_and_may_what_they_were_given() {
         root_squash: true,
         trust: Trust::Host,
         gateway: false,
+        mirror: false,
         created_secs: rig.now_secs(),
     };
     assert_eq!(limited.host, expected);

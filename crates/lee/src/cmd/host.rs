@@ -33,6 +33,7 @@ Examples:
   lee host add viewer --read-only --valid 2h
   lee host add laptop7 --trust user     each user logs in: lee login, on that machine
   lee host add door1 --gateway
+  lee host add site-a --mirror
   lee host invite batch17               after it was installed anew
   lee host set viewer --all-volumes --read-write
   lee host remove node01.example.org
@@ -88,6 +89,11 @@ struct NewArgs {
     /// Let it run doors of the cell (lee gateway): it is told the secrets of all users
     #[arg(long, conflicts_with_all = ["volumes", "uids", "root_squash"])]
     gateway: bool,
+    /// Another cell, which sends snapshots to copies of volumes here (lee mirror), and does nothing else
+    ///
+    /// With --volumes to these copies only: lee volume create NAME --copy makes one.
+    #[arg(long, conflicts_with_all = ["gateway", "read_only", "uids", "root_squash"])]
+    mirror: bool,
     /// Whom to believe who its users are: the machine itself, or only users who log in with a token (lee login)
     #[arg(long, value_name = "WHOM", value_parser = parse_trust, default_value = "host")]
     trust: Trust,
@@ -169,16 +175,21 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
 }
 
 fn add(invocation: &Invocation, args: NewArgs) -> Result<(), Fail> {
-    let NewArgs { name, volumes, read_only, uids, root_squash, gateway, trust, valid } = args;
+    let NewArgs { name, volumes, read_only, uids, root_squash, gateway, mirror, trust, valid } = args;
     let valid_secs = valid;
-    let request = admin::HostAdd { name, volumes, read_only, uids, root_squash, gateway, trust, valid_secs };
+    let request =
+        admin::HostAdd { name, volumes, read_only, uids, root_squash, gateway, mirror, trust, valid_secs };
     let new = invocation.ask("host add", &request)?;
     output::reply(invocation.format, &new, || next_step("added", &new))
 }
 
 fn next_step(done: &str, new: &NewHost) -> String {
     let name = &new.host.name;
-    let command = if new.host.gateway { "gateway HOST[:PORT]" } else { "mount HOST[:PORT] PATH" };
+    let command = match (new.host.gateway, new.host.mirror) {
+        (true, _) => "gateway HOST[:PORT]",
+        (_, true) => "mirror add VOLUME --to HOST[:PORT]",
+        _ => "mount HOST[:PORT] PATH",
+    };
     let until = new.host.invited_until_secs.map_or_else(|| "it is used".into(), when::utc);
     format!(
         "{done} host {name}; the token is valid once, until {until}, and not shown again\n\
@@ -271,7 +282,13 @@ fn volumes(host: &HostInfo) -> String {
 }
 
 fn access(host: &HostInfo) -> &'static str {
-    if host.read_only { "read" } else { "read and write" }
+    if host.mirror {
+        "fill copies"
+    } else if host.read_only {
+        "read"
+    } else {
+        "read and write"
+    }
 }
 
 fn uids(host: &HostInfo) -> String {

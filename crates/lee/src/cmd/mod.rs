@@ -19,6 +19,7 @@ mod lab;
 mod lab_s3;
 mod login;
 mod man;
+mod mirror;
 pub mod mount;
 mod pool;
 mod probe;
@@ -71,6 +72,7 @@ pub enum Command {
     Volume(volume::Args),
     Pool(pool::Args),
     Snap(snap::Args),
+    Mirror(mirror::Args),
     Bin(bin::Args),
     Import(import::Args),
     Export(export::Args),
@@ -215,6 +217,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Volume(args) => volume::run(&invocation, args),
         Command::Pool(args) => pool::run(&invocation, args),
         Command::Snap(args) => snap::run(&invocation, args),
+        Command::Mirror(args) => mirror::run(&invocation, args),
         Command::Bin(args) => bin::run(&invocation, args),
         Command::Quota(args) => quota::run(&invocation, args),
         Command::Df => df::run(&invocation),

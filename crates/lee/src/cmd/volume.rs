@@ -300,7 +300,11 @@ fn create(
     })
 }
 
-fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
+/// Makes a copy a volume that can be changed.
+///
+/// # Errors
+/// What the cell says.
+pub fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
     let before = invocation.ask("volume promote", &admin::VolumeShow { name: name.clone() })?;
     let volume = invocation.ask_with_bar("volume promote", &admin::VolumePromote { name })?;
     let now = (invocation.env.wall() / 1_000_000_000) as i64;

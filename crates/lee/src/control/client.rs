@@ -7,7 +7,8 @@ use super::{
 };
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
-use leeward_volume::admin::{Progress, Request};
+use crate::mirror::{MirrorCall, MirrorStatus};
+use leeward_volume::admin::{Failure, Progress, Request};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
@@ -72,6 +73,34 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<R::Reply, Fail> {
         self.answer(&Call::Admin { request: request.clone().into() }, progress)
+    }
+
+    /// Runs a request as [`Client::admin`] does.
+    ///
+    /// # Errors
+    /// What the cell says, as it says it; or `EIO` where the process went away.
+    pub fn admin_said<R: Request>(
+        self,
+        request: &R,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<R::Reply, Failure> {
+        let cell = self.cell.clone();
+        let lost = |fail: Fail| Failure { errno: libc::EIO, message: fail.to_string() };
+        let call = Call::Admin { request: request.clone().into() };
+        let answer: Option<Answer<R::Reply>> = self.said(&call, progress, &mut |_| ()).map_err(lost)??;
+        answer.map(|answer| answer.value).ok_or_else(|| lost(went_away(&cell)))
+    }
+
+    /// Asks about mirrors; waits as long as it takes.
+    ///
+    /// # Errors
+    /// What the process says, or that it went away.
+    pub fn mirror(
+        self,
+        about: MirrorCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<MirrorStatus>, Fail> {
+        self.answer(&Call::Mirror { about }, progress)
     }
 
     /// Asks how the process does; waits for a bounded time.
@@ -162,11 +191,20 @@ impl Client {
 
     /// Sends a call and reads up to the last line; `None` when the process ended before it.
     fn call<T: DeserializeOwned>(
-        mut self,
+        self,
         call: &Call,
         progress: &mut dyn FnMut(Progress),
         stage: &mut dyn FnMut(String),
     ) -> Result<Option<T>, Fail> {
+        Ok(self.said(call, progress, stage)??)
+    }
+
+    fn said<T: DeserializeOwned>(
+        mut self,
+        call: &Call,
+        progress: &mut dyn FnMut(Progress),
+        stage: &mut dyn FnMut(String),
+    ) -> Result<Result<Option<T>, Failure>, Fail> {
         match write_line(&mut self.stream, call) {
             // The process closed the connection before it read the call; its answer says why.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => (),
@@ -177,10 +215,10 @@ impl Client {
             match read_line(&mut lines, LINE_BYTES_MAX) {
                 Ok(Some(Line::Progress(p))) => progress(p),
                 Ok(Some(Line::Stage(s))) => stage(s),
-                Ok(Some(Line::Done(answer))) => return Ok(Some(answer)),
-                Ok(Some(Line::Failed(failure))) => return Err(failure.into()),
-                Ok(None) => return Ok(None),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Ok(Some(Line::Done(answer))) => return Ok(Ok(Some(answer))),
+                Ok(Some(Line::Failed(failure))) => return Ok(Err(failure)),
+                Ok(None) => return Ok(Ok(None)),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Ok(None)),
                 Err(e) => return Err(broken(&self.cell, &e)),
             }
         }

@@ -14,6 +14,7 @@ pub mod relay;
 pub mod server;
 
 use crate::locate::CellDir;
+use crate::mirror::MirrorCall;
 use leeward_env::disk::held::HeldDir;
 use leeward_remote::{HostFigures, Loss};
 use leeward_vfs::ledger::Report;
@@ -69,6 +70,11 @@ pub enum Call {
     DoorReport {
         /// Which.
         paths: Option<Vec<String>>,
+    },
+    /// About mirrors. The answer is a list of [`MirrorStatus`](crate::mirror::MirrorStatus).
+    Mirror {
+        /// What.
+        about: MirrorCall,
     },
     /// A gateway asks for a user of the server's machine. The answer is user id and groups, if there is
     /// one.

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
+use crate::mirror::{MirrorCall, MirrorStatus};
 use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
@@ -51,6 +52,12 @@ pub trait Service: Send + Sync + 'static {
     fn sessions(&self) -> Vec<MachineSession>;
     /// Ends the session of a machine; false: there is none of this number.
     fn end_session(&self, number: u64) -> bool;
+    /// Does what is asked about mirrors.
+    fn mirrors(
+        &self,
+        call: &MirrorCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<MirrorStatus>, Failure>;
     /// Asks the process to end.
     fn down(&self);
     /// Waits until the process does something else than `last`, and returns what it does then;
@@ -276,6 +283,7 @@ impl Connection<'_> {
             Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
             Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
+            Call::Mirror { about } => self.finish("mirrors", self.mirrors(&about)),
             Call::Mount
             | Call::Login { .. }
             | Call::Logout
@@ -291,6 +299,12 @@ impl Connection<'_> {
         // The request goes on when the client went away or stopped reading.
         let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
         self.service.admin(caller, request, &mut now_and_then(&self.env, tell))
+    }
+
+    fn mirrors(&self, call: &MirrorCall) -> Result<Vec<MirrorStatus>, Failure> {
+        let mut watched = true;
+        let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
+        self.service.mirrors(call, &mut now_and_then(&self.env, tell))
     }
 
     /// Asks the process to end, and sends its stages until it is gone.

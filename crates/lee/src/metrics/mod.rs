@@ -17,6 +17,7 @@ mod table;
 mod text;
 
 use crate::machines::Machines;
+use crate::mirror::{MirrorStatus, Mirrors};
 use busiest::Busiest;
 use leeward_door::listen::Figures as DoorFigures;
 use leeward_env::histogram::{BUCKETS, Histogram};
@@ -30,7 +31,7 @@ use leeward_volume::{Cell, Figures};
 use parking_lot::Mutex;
 use process::Usage;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 pub use text::CONTENT_TYPE;
 
 /// The label of keys without a series of their own.
@@ -56,6 +57,8 @@ pub struct Source {
     doors: Vec<Arc<DoorFigures>>,
     /// Other machines, if it listens for them.
     machines: Option<Arc<Machines>>,
+    /// Copies in other cells.
+    mirrors: Weak<Mirrors>,
 }
 
 /// The text that a scraper reads of a process that has doors and no cell: figures of doors and of the process.
@@ -87,6 +90,7 @@ pub struct Scrape {
     volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
     hosts: Vec<OfHost>,
+    mirrors: Vec<MirrorStatus>,
     /// Leases, recalls so far, and how often all leases of a machine were taken so far.
     leases: (usize, u64, u64),
     doors: Vec<Arc<DoorFigures>>,
@@ -120,7 +124,16 @@ impl Source {
     /// Metrics of a cell and the gate before it.
     pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
         let (cell, gate, env) = (cell.clone(), gate.clone(), env.clone());
-        Source { cell, gate, env, since, busy: Mutex::default(), doors: Vec::new(), machines: None }
+        Source {
+            cell,
+            gate,
+            env,
+            since,
+            busy: Mutex::default(),
+            doors: Vec::new(),
+            machines: None,
+            mirrors: Weak::new(),
+        }
     }
 
     /// Adds the figures of these doors.
@@ -131,6 +144,11 @@ impl Source {
     /// Adds the figures of these machines.
     pub fn set_machines(&mut self, machines: Option<Arc<Machines>>) {
         self.machines = machines;
+    }
+
+    /// Adds the figures of these mirrors.
+    pub fn set_mirrors(&mut self, mirrors: &Arc<Mirrors>) {
+        self.mirrors = Arc::downgrade(mirrors);
     }
 
     /// The text that a scraper reads.
@@ -168,6 +186,7 @@ impl Source {
                 .machines
                 .as_ref()
                 .map_or_else(Vec::new, |machines| hosts(&machines.figures(), &waited_for, &mut busy.hosts)),
+            mirrors: self.mirrors.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             leases: self.cell.leases().figures(),
             doors: self.doors.clone(),
             process: Usage::now(),

@@ -10,6 +10,9 @@ use leeward_env::waits::Cause;
 use leeward_volume::admin::PoolInfo;
 use leeward_volume::{CallFigures, Condition, GateFigures, Health, TierHealth};
 
+/// Mirrors that have a series of their own.
+const MIRRORS_SHOWN: usize = 50;
+
 /// Type of a metric in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -494,6 +497,20 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_late_schedules", "Snapshot schedules that are late.", |s, out| {
         out.count(&[], s.figures.stats.late_schedules);
     }),
+    gauge("leeward_mirrors", "Copies in other cells that are kept up to date.", |s, out| {
+        out.count(&[], s.mirrors.len() as u64);
+    }),
+    gauge("leeward_mirrors_bad", "Of those, how many are late, fail, or were promoted: see `lee mirror status`.", |s, out| {
+        out.count(&[], s.mirrors.iter().filter(|mirror| mirror.is_bad()).count() as u64);
+    }),
+    gauge("leeward_mirror_age_seconds", "Age of the newest proven snapshot of a copy; of the oldest ones.", |s, out| {
+        let mut ages: Vec<_> = s.mirrors.iter().filter_map(|m| Some((m.age_secs?, &m.mirror))).collect();
+        ages.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        for (age, mirror) in ages.into_iter().take(MIRRORS_SHOWN) {
+            out.number(&[&mirror.volume, &mirror.to], age as f64);
+        }
+    })
+    .by(&["volume", "to"]),
     gauge(
         "leeward_clock_ahead_seconds",
         "While a snapshot is locked: time by which the clock was set forward (below zero: back) since the start.",

@@ -8,6 +8,7 @@ use crate::control::server::{Server, Service};
 use crate::control::{Flows, MachineSession, Running};
 use crate::fail::Fail;
 use crate::lock::Holder;
+use crate::mirror::{MirrorCall, MirrorStatus};
 use crate::notify;
 use crate::servers::{self, Member, News, Own};
 use leeward_env::{Ctx, Env, Nanos};
@@ -250,13 +251,19 @@ struct StandBy {
     lifecycle: Arc<Lifecycle>,
 }
 
-impl Service for StandBy {
-    fn admin(&self, _: &Ctx, _: &AnyRequest, _: &mut dyn FnMut(Progress)) -> Result<AnyReply, Failure> {
+impl StandBy {
+    fn stands_by(&self) -> Failure {
         let has = match self.member.other_owner() {
             Some(owner) => format!("the cell is served on {}: run this there", owner.host),
             None => "nobody has the cell at the moment: try again".to_owned(),
         };
-        Err(Failure { message: format!("{}: this server stands by; {has}", self.name), errno: libc::EAGAIN })
+        Failure { message: format!("{}: this server stands by; {has}", self.name), errno: libc::EAGAIN }
+    }
+}
+
+impl Service for StandBy {
+    fn admin(&self, _: &Ctx, _: &AnyRequest, _: &mut dyn FnMut(Progress)) -> Result<AnyReply, Failure> {
+        Err(self.stands_by())
     }
 
     fn running(&self) -> Result<Running, Failure> {
@@ -283,6 +290,10 @@ impl Service for StandBy {
 
     fn end_session(&self, _: u64) -> bool {
         false
+    }
+
+    fn mirrors(&self, _: &MirrorCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<MirrorStatus>, Failure> {
+        Err(self.stands_by())
     }
 
     fn down(&self) {

@@ -19,6 +19,7 @@ use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::machines::{self, Machines};
 use crate::metrics::{self, http::Listeners};
+use crate::mirror::{MirrorCall, MirrorStatus, Mirrors};
 use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
 use crate::servers::{Member, Own};
@@ -371,6 +372,7 @@ struct ServedCell {
     mount: Option<Arc<Mount>>,
     machines: Option<Arc<Machines>>,
     doors: Option<Doors>,
+    mirrors: Arc<Mirrors>,
     server: Option<Server>,
     cell: Arc<Cell>,
     lifecycle: Arc<Lifecycle>,
@@ -386,6 +388,7 @@ struct Fronts {
     mount: Option<Arc<Mount>>,
     machines: Option<Arc<Machines>>,
     doors: Doors,
+    mirrors: Arc<Mirrors>,
     stale: Vec<PathBuf>,
 }
 
@@ -440,7 +443,8 @@ impl ServedCell {
                 return Err(fail);
             }
         };
-        let Fronts { server, mount, machines, doors, stale } = fronts;
+        let Fronts { server, mount, machines, doors, mirrors, stale } = fronts;
+        source.set_mirrors(&mirrors);
         source.set_doors(doors.figures());
         source.set_machines(machines.clone());
         *ground.source.lock() = Some(Arc::new(source));
@@ -461,6 +465,7 @@ impl ServedCell {
             mount,
             machines,
             doors: Some(doors),
+            mirrors,
             server: Some(server),
             cell,
             lifecycle: lifecycle.clone(),
@@ -539,6 +544,7 @@ impl ServedCell {
         *self.source.lock() = None;
         self.doors = None;
         self.server = None;
+        self.mirrors.stop();
         if let Some(machines) = &self.machines {
             machines.stop();
         }
@@ -563,7 +569,9 @@ impl Opened<'_> {
         let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
         let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir));
         let doors = self.or_quit(doors)?;
+        let mirrors = Arc::new(Mirrors::start(env, cell));
         let service = CellService {
+            mirrors: mirrors.clone(),
             cell: cell.clone(),
             gate: gate.clone(),
             authority,
@@ -587,7 +595,7 @@ impl Opened<'_> {
             machines.answer_by(service);
         }
         let server = self.or_quit(Server::start(env, dir, service))?;
-        Ok(Fronts { server, mount, machines, doors, stale })
+        Ok(Fronts { server, mount, machines, doors, mirrors, stale })
     }
 
     /// Of several servers one that cannot serve after its clients have come ends as if it was killed: closing the cell
@@ -872,6 +880,7 @@ struct CellService {
     holder: Holder,
     /// The server before crashed, and nobody who asked for durability has heard of it.
     after_a_crash: AtomicBool,
+    mirrors: Arc<Mirrors>,
     /// Of several servers of the cell, this one.
     member: Option<Arc<Member>>,
     lifecycle: Arc<Lifecycle>,
@@ -951,7 +960,7 @@ impl Service for CellService {
             late_scrubs: stats.late_scrubs,
             journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
             clock_ahead_secs: stats.clock_ahead_secs,
-            troubles: self.cell.troubles(),
+            troubles: [self.cell.troubles(), self.mirrors.troubles()].concat(),
             service: notify::is_wanted(),
             server: self.member.as_ref().map(|member| member.shown()),
         })
@@ -978,6 +987,17 @@ impl Service for CellService {
 
     fn end_session(&self, number: u64) -> bool {
         self.machines.as_ref().is_some_and(|machines| machines.end_session(number))
+    }
+
+    fn mirrors(
+        &self,
+        call: &MirrorCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<MirrorStatus>, Failure> {
+        if let Some(member) = &self.member {
+            member.refuse_out_of_term()?;
+        }
+        self.mirrors.answer(call, progress)
     }
 
     fn down(&self) {

@@ -37,7 +37,7 @@ use crate::keys::{Keys, PublicKey};
 use crate::message::{Call, Caller, FRAME_BYTES_MAX, GROUPS_MAX, SessionId, Standing, ToServer, frame};
 use crate::pipe::Pipe;
 use behind::Behind;
-pub use commands::{CommandLost, User};
+pub use commands::{Begun, CommandLost, PIECE_BYTES_MAX, User};
 use copies::{Asked, Copies};
 pub use disk::CacheOptions;
 use disk::DiskContent;

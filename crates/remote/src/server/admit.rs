@@ -29,6 +29,8 @@ pub struct Grant {
     pub by_tokens: bool,
     /// May run doors: it is told what they need to know of users.
     pub gateway: bool,
+    /// Sends snapshots to copies of volumes, and does nothing else.
+    pub mirror: bool,
     /// Numbers of the volumes that it may use; none: all.
     pub volumes: Vec<u32>,
     /// Directories of other volumes that lead to those, and the names in them by which they do: it may
@@ -96,6 +98,9 @@ pub(super) fn without_copies(result: Result<Reply>) -> Result<Reply> {
 /// Those that the operation is answered with.
 pub(super) fn admit(grant: &Grant, op: &Op<'_>, knows: &dyn Fn(NodeId) -> bool) -> Result<()> {
     check_values(op)?;
+    if grant.mirror {
+        return Err(Error::NotPermitted);
+    }
     if grant.read_only
         && op.effect() != leeward_fs::Effect::Reads
         && op.effect() != leeward_fs::Effect::Settles

@@ -13,8 +13,9 @@ use super::session::{Answer, Session};
 use crate::message::{Caller, Command};
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_fs::{Error, Reply, Result};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 /// Commands at the same time: of all hosts, and of one.
@@ -25,6 +26,9 @@ const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// Longest answer, and the part of it that is sent at a time.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 const PIECE_BYTES: usize = 64 << 10;
+/// Bytes given to a command that it has not read: above the first more are answered late, above the second refused.
+const GIVEN_BYTES: usize = 4 << 20;
+const GIVEN_BYTES_MAX: usize = 2 * GIVEN_BYTES;
 /// How long an answer is kept for a client that does not fetch it.
 const UNHEARD_TIME: Nanos = 60_000_000_000;
 
@@ -59,6 +63,95 @@ struct Running {
     waiting: Option<Answer>,
     /// When the client asked last.
     heard: Nanos,
+    given: Arc<Given>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.given.end();
+    }
+}
+
+/// What a client gives a command to read, piece by piece.
+#[derive(Default)]
+pub struct Given {
+    state: Mutex<GivenState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GivenState {
+    /// By how many bytes come before them: those of several calls may come in any order.
+    pieces: BTreeMap<u64, Vec<u8>>,
+    /// Of those.
+    bytes: usize,
+    /// Bytes that were read.
+    read: u64,
+    /// The client gives no more, or nobody reads.
+    ended: bool,
+    /// Are answered when there is room.
+    waiting: Vec<Answer>,
+}
+
+impl Given {
+    /// The next piece; `None`: that was all.
+    ///
+    /// # Errors
+    /// The client has gone away, or does not want the command to go on.
+    pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut state = self.state.lock();
+        loop {
+            let at = state.read;
+            if let Some(piece) = state.pieces.remove(&at) {
+                state.read += piece.len() as u64;
+                state.bytes -= piece.len();
+                let has_room = state.bytes < GIVEN_BYTES;
+                let waiting = if has_room { std::mem::take(&mut state.waiting) } else { Vec::new() };
+                drop(state);
+                waiting.into_iter().for_each(|answer| answer.give(None, Ok(Reply::Done)));
+                return Ok(Some(piece).filter(|piece| !piece.is_empty()));
+            }
+            if state.ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Nothing more is given, or read.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        self.changed.notify_all();
+        waiting.into_iter().for_each(|answer| answer.give(None, Err(Error::Stale)));
+    }
+
+    fn put(&self, at: u64, bytes: &[u8], answer: Answer) {
+        let mut state = self.state.lock();
+        let is_next = at == state.read;
+        if state.ended {
+            drop(state);
+            return answer.give(None, Err(Error::Stale));
+        }
+        if at < state.read || (!is_next && state.bytes + bytes.len() > GIVEN_BYTES_MAX) {
+            drop(state);
+            return answer.give(None, Err(Error::Invalid));
+        }
+        if let Some(before) = state.pieces.insert(at, bytes.into()) {
+            state.bytes -= before.len();
+        }
+        state.bytes += bytes.len();
+        if state.bytes < GIVEN_BYTES {
+            drop(state);
+            answer.give(None, Ok(Reply::Done));
+        } else {
+            state.waiting.push(answer);
+            drop(state);
+        }
+        self.changed.notify_all();
+    }
 }
 
 impl Running {
@@ -73,9 +166,9 @@ impl Running {
 }
 
 /// An answer, and what it says. Given without the lock.
-type Given = Option<(Answer, Vec<u8>)>;
+type Telling = Option<(Answer, Vec<u8>)>;
 
-fn give(given: Given) {
+fn give(given: Telling) {
     if let Some((answer, piece)) = given {
         answer.give(None, Ok(Reply::Data(piece)));
     }
@@ -90,6 +183,12 @@ pub(super) fn hear(
 ) {
     match command {
         Command::Begin(text) => answer.give(None, begin(shared, session, caller, text)),
+        Command::Give { number, at, bytes } => {
+            match shared.commands.given(session, number, shared.env.awake()) {
+                Some(given) => given.put(at, bytes, answer),
+                None => answer.give(None, Err(Error::Stale)),
+            }
+        }
         Command::More(number) => shared.commands.more(session, number, answer, shared.env.awake()),
         Command::End(number) => {
             shared.commands.end(session, number);
@@ -108,10 +207,11 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
     }
     let ctx = session.user(&host.grant, caller)?.with_wait(Wait::Allowed);
     let asker = Asker { host: host.name.clone(), grant: host.grant.clone(), ctx: Ctx { refs: false, ..ctx } };
-    let number = shared.commands.add(session, &asker.host, shared.env.awake())?;
+    let (number, given) = shared.commands.add(session, &asker.host, shared.env.awake())?;
     let (of, text) = (shared.clone(), text.to_vec());
     let spawned = shared.env.try_spawn("serve-command", move || {
-        of.hosts.command(&asker, &text, &mut |piece| of.commands.tell(number, piece));
+        of.hosts.command(&asker, &text, &given, &mut |piece| of.commands.tell(number, piece));
+        given.end();
         of.commands.done(number);
     });
     if spawned.is_err() {
@@ -129,7 +229,7 @@ impl Commands {
         Commands(Mutex::new(Table { last, ..Table::default() }))
     }
 
-    fn add(&self, session: &Session, host: &str, now: Nanos) -> Result<u64> {
+    fn add(&self, session: &Session, host: &str, now: Nanos) -> Result<(u64, Arc<Given>)> {
         let mut table = self.0.lock();
         let of_host = table.all.values().filter(|running| running.host == host).count();
         if table.ended || table.all.len() >= COMMANDS_MAX || of_host >= COMMANDS_OF_HOST_MAX {
@@ -144,9 +244,30 @@ impl Commands {
             is_done: false,
             waiting: None,
             heard: now,
+            given: Arc::default(),
         };
+        let given = running.given.clone();
         table.all.insert(number, running);
-        Ok(number)
+        Ok((number, given))
+    }
+
+    /// Where a client puts what it gives a command.
+    fn given(&self, session: &Session, number: u64, now: Nanos) -> Option<Arc<Given>> {
+        let mut table = self.0.lock();
+        let running = table.all.get_mut(&number).filter(|running| running.session == session.id.number)?;
+        running.heard = now;
+        Some(running.given.clone())
+    }
+
+    /// Ends what a client that is gone has given.
+    pub(super) fn end_of_session(&self, session: u64) {
+        let mut table = self.0.lock();
+        let (gone, rest) =
+            std::mem::take(&mut table.all).into_iter().partition(|(_, r)| r.session == session);
+        table.all = rest;
+        drop(table);
+        let gone: BTreeMap<u64, Running> = gone;
+        drop(gone);
     }
 
     /// The client asks for more.
@@ -200,9 +321,9 @@ impl Commands {
     fn end(&self, session: &Session, number: u64) {
         let mut table = self.0.lock();
         let is_its_own = table.all.get(&number).is_some_and(|r| r.session == session.id.number);
-        let removed = if is_its_own { table.all.remove(&number) } else { None };
+        let mut removed = if is_its_own { table.all.remove(&number) } else { None };
         drop(table);
-        give(removed.and_then(|running| running.waiting).map(|answer| (answer, Vec::new())));
+        give(removed.as_mut().and_then(|r| r.waiting.take()).map(|answer| (answer, Vec::new())));
     }
 
     /// Drops answers that nobody has fetched for long. Commands that a client waits for stay.
@@ -210,7 +331,13 @@ impl Commands {
         let is_wanted = |running: &Running| {
             running.waiting.is_some() || now.saturating_sub(running.heard) <= UNHEARD_TIME
         };
-        self.0.lock().all.retain(|_, running| is_wanted(running));
+        let mut table = self.0.lock();
+        let (wanted, unheard) = std::mem::take(&mut table.all).into_iter().partition(|(_, r)| is_wanted(r));
+        table.all = wanted;
+        drop(table);
+        // what they were given ends without the lock
+        let unheard: BTreeMap<u64, Running> = unheard;
+        drop(unheard);
     }
 
     /// The server ends: so do all waits. Clients ask the next server, which knows none of these.
@@ -219,14 +346,14 @@ impl Commands {
         table.ended = true;
         let all = std::mem::take(&mut table.all);
         drop(table);
-        for answer in all.into_values().filter_map(|running| running.waiting) {
+        for answer in all.into_values().filter_map(|mut running| running.waiting.take()) {
             answer.give(None, Err(Error::Io("the server ends".into())));
         }
     }
 }
 
 impl Running {
-    fn take_waiting(&mut self) -> Given {
+    fn take_waiting(&mut self) -> Telling {
         self.waiting.as_ref()?;
         let piece = self.piece()?;
         self.waiting.take().map(|answer| (answer, piece))
@@ -247,8 +374,8 @@ mod tests {
             (Host { name: "host".into(), grant: Grant::default() }, Arc::new(Counts::new(&env, 0, "host")));
         let session = Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0);
         let [before, now] = [(); 2].map(|()| Commands::new(&env));
-        let known = before.add(&session, "host", 0).expect("one");
-        let other = now.add(&session, "host", 0).expect("one");
+        let (known, _) = before.add(&session, "host", 0).expect("one");
+        let (other, _) = now.add(&session, "host", 0).expect("one");
         assert_ne!(known, other);
         now.end(&session, known);
         assert!(now.0.lock().all.contains_key(&other));

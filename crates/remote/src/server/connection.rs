@@ -422,6 +422,12 @@ fn call_in(
         return Then::GoOn;
     }
     let answer = Session::answer(session, shared, slot, super::admit::answer_bytes(&call));
+    let is_about_files =
+        !matches!(call, Call::Command(..) | Call::Forget(_) | Call::Refer { .. } | Call::Died(_));
+    if is_about_files && session.host().grant.mirror {
+        answer.give(None, Err(Error::NotPermitted));
+        return Then::GoOn;
+    }
     match call {
         Call::Forget(all) => {
             give_back(shared, session, &all);

@@ -26,7 +26,7 @@ mod rights;
 mod session;
 
 pub use admit::Grant;
-pub use commands::Asker;
+pub use commands::{Asker, Given};
 pub use elsewhere::Elsewhere;
 pub use figures::HostFigures;
 pub use losses::Loss;
@@ -129,7 +129,7 @@ pub trait Hosts: Send + Sync + 'static {
 
     /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
     /// false. May take long.
-    fn command(&self, _: &Asker, _: &[u8], _tell: &mut dyn FnMut(&[u8]) -> bool) {}
+    fn command(&self, _: &Asker, _: &[u8], _: &Arc<Given>, _tell: &mut dyn FnMut(&[u8]) -> bool) {}
 }
 
 /// Serves a cell to other machines until it is closed or dropped.
@@ -793,6 +793,7 @@ impl Shared {
     /// Gives back what a session holds. Its client may not hear of it.
     fn forget_session(&self, session: &Arc<Session>) {
         self.sessions.lock().remove(&session.id.number);
+        self.commands.end_of_session(session.id.number);
         self.recovery.ended(session.id.number);
         if session.is_lasting() {
             let _ = self.lasting.send(lasting::Job::Forget(session.id.number));

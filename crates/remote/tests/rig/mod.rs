@@ -13,7 +13,8 @@ use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
 use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
-    Asker, CacheOptions, CellUser, Client, ClientOptions, Grant, Hosts, Keys, PublicKey, Server, Unreachable,
+    Asker, CacheOptions, CellUser, Client, ClientOptions, Given, Grant, Hosts, Keys, PublicKey, Server,
+    Unreachable,
 };
 use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
@@ -77,11 +78,14 @@ impl Hosts for Table {
     }
 
     /// Says as many bytes as the text names, in pieces; `wait`: first it waits for three seconds.
-    fn command(&self, asker: &Asker, text: &[u8], tell: &mut dyn FnMut(&[u8]) -> bool) {
+    fn command(&self, asker: &Asker, text: &[u8], given: &Arc<Given>, tell: &mut dyn FnMut(&[u8]) -> bool) {
         let text = String::from_utf8_lossy(text);
         if text == "who" {
             tell(format!("{} {} {:?}", asker.host, asker.ctx.uid, asker.ctx.gids.all()).as_bytes());
             return;
+        }
+        if text == "echo" {
+            return echo(given, tell);
         }
         if text == "wait" {
             Env::real().sleep(Duration::from_secs(3));
@@ -94,6 +98,26 @@ impl Hosts for Table {
             }
         }
     }
+}
+
+/// Says how many bytes were given, and their sum; a 255 says that no more is wanted.
+fn echo(given: &Given, tell: &mut dyn FnMut(&[u8]) -> bool) {
+    let (mut bytes, mut sum) = (0u64, 0u64);
+    loop {
+        match given.next() {
+            Ok(Some(piece)) if piece.contains(&255) => break,
+            Ok(Some(piece)) => {
+                bytes += piece.len() as u64;
+                sum = piece.iter().fold(sum, |sum, b| sum.wrapping_mul(31).wrapping_add(u64::from(*b)));
+            }
+            Ok(None) => break,
+            Err(e) => {
+                tell(format!("broken: {e}").as_bytes());
+                return;
+            }
+        }
+    }
+    tell(format!("{bytes} {sum}").as_bytes());
 }
 
 pub struct Rig {

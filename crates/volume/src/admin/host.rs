@@ -40,6 +40,9 @@ pub struct HostInfo {
     /// Whether it may run doors of the cell.
     #[serde(default)]
     pub gateway: bool,
+    /// Whether it sends snapshots to copies of volumes, and does nothing else.
+    #[serde(default)]
+    pub mirror: bool,
     /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
@@ -84,6 +87,9 @@ pub struct HostAdd {
     /// Whether it may run doors of the cell.
     #[serde(default)]
     pub gateway: bool,
+    /// Whether it is to send snapshots to copies of volumes, and to do nothing else.
+    #[serde(default)]
+    pub mirror: bool,
     /// Whom the cell believes who its requests are from.
     #[serde(default)]
     pub trust: Trust,
@@ -107,7 +113,7 @@ impl Request for HostAdd {
         }
         shard.invite(name, self.valid_secs, |accounts, now| {
             check_new(accounts, name)?;
-            check_gateway(HostRecord {
+            check_kind(HostRecord {
                 key: None,
                 invitation: None,
                 volumes: volumes.clone(),
@@ -116,6 +122,7 @@ impl Request for HostAdd {
                 root_squash: self.root_squash,
                 trust: self.trust,
                 gateway: self.gateway,
+                mirror: self.mirror,
                 created_secs: now,
                 enrolled_secs: None,
             })
@@ -123,8 +130,15 @@ impl Request for HostAdd {
     }
 }
 
-/// The record, if a gateway is believed in everything: its door users are all users of the cell.
-fn check_gateway(host: HostRecord) -> Result<HostRecord, Failure> {
+/// The record, if a gateway is believed in everything: its door users are all users of the cell. What sends to
+/// copies mounts nothing, and nothing is to be said of how.
+fn check_kind(host: HostRecord) -> Result<HostRecord, Failure> {
+    let mounts = host.read_only || host.root_squash || !host.uids.is_empty() || host.gateway;
+    if host.mirror && (mounts || host.trust == Trust::User) {
+        let message = "a host with --mirror sends snapshots to copies and does nothing else: of all limits it can have \
+                       --volumes";
+        return Err(Failure::new(libc::EINVAL, message));
+    }
     let is_limited = host.root_squash || !host.uids.is_empty() || !host.volumes.is_empty();
     if host.gateway && (is_limited || host.trust == Trust::User) {
         let message = "a gateway acts for all users in all volumes and knows their secrets: take --uids, --root-squash, \
@@ -203,7 +217,7 @@ impl Request for HostSet {
         }
         shard.change_accounts(|accounts, _| {
             let old = host_named(accounts, &self.name)?.clone();
-            let record = check_gateway(HostRecord {
+            let record = check_kind(HostRecord {
                 volumes: volumes.clone().unwrap_or(old.volumes),
                 read_only: self.read_only.unwrap_or(old.read_only),
                 uids: uids.clone().unwrap_or(old.uids),
@@ -415,6 +429,7 @@ fn info(name: &str, record: &HostRecord, volumes: &BTreeMap<u32, String>) -> Hos
         root_squash: record.root_squash,
         trust: record.trust,
         gateway: record.gateway,
+        mirror: record.mirror,
         created_secs: record.created_secs,
     }
 }

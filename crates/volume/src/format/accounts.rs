@@ -37,6 +37,7 @@ const READ_ONLY: u8 = 4;
 const ROOT_SQUASH: u8 = 8;
 const TRUSTS_USERS: u8 = 16;
 const GATEWAY: u8 = 32;
+const MIRROR: u8 = 64;
 
 impl Stored for UserRecord {
     /// The encoding: version, flags (1: has numbers, 2: disabled), generation u32, created i64;
@@ -116,7 +117,7 @@ impl Stored for SigningRecord {
 
 impl Stored for HostRecord {
     /// The encoding: version, flags (1: has enrolled, 2: is invited, 4: read only, 8: root is squashed,
-    /// 16: users are trusted and not the host, 32: is a gateway), created i64; with flag 1: key (32 bytes), enrolled i64;
+    /// 16: users are trusted and not the host, 32: is a gateway, 64: sends to copies), created i64; with flag 1: key (32 bytes), enrolled i64;
     /// with flag 2: SHA-256 of the secret (32 bytes), expires i64; number of volumes u16, volumes u32
     /// each; number of ranges of user ids u16, first and last u32 each.
     fn encode(&self) -> Value {
@@ -160,6 +161,7 @@ impl Stored for HostRecord {
             root_squash: is(ROOT_SQUASH),
             trust: if is(TRUSTS_USERS) { Trust::User } else { Trust::Host },
             gateway: is(GATEWAY),
+            mirror: is(MIRROR),
             created_secs,
             enrolled_secs: enrolled.map(|(_, secs)| secs),
         })
@@ -174,6 +176,7 @@ fn host_flags(host: &HostRecord) -> u8 {
         (host.root_squash, ROOT_SQUASH),
         (host.trust == Trust::User, TRUSTS_USERS),
         (host.gateway, GATEWAY),
+        (host.mirror, MIRROR),
     ];
     flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag).sum()
 }

@@ -497,6 +497,57 @@ pub struct Properties {
     pub dir_pools: Vec<u8>,
     /// It is a copy of a volume of another cell.
     pub copy: Option<CopyState>,
+    /// Where copies of it are kept up to date.
+    pub mirrors: Vec<MirrorRecord>,
+}
+
+/// Most mirrors of a volume.
+pub const MIRRORS_MAX: usize = 16;
+
+/// A copy of a volume in another cell that is kept up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorRecord {
+    /// The other cell: servers with ports and commas between them, or a place on this machine.
+    pub to: String,
+    /// The public key of the other cell; `None`: it is on this machine.
+    pub key: Option<[u8; 32]>,
+    /// Name of the copy.
+    pub copy: String,
+    /// Seconds from one snapshot to the next.
+    pub every_secs: u32,
+    /// Most bytes in a second; 0: no limit.
+    pub bytes_per_sec: u64,
+    /// Which of its snapshots the copy keeps, see `Keep`.
+    pub keep: String,
+    /// When it was made, seconds since 1970.
+    pub since_secs: i64,
+}
+
+impl MirrorRecord {
+    fn encode(&self, out: &mut Vec<u8>) {
+        for text in [&self.to, &self.copy, &self.keep] {
+            out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+            out.extend_from_slice(text.as_bytes());
+        }
+        out.push(u8::from(self.key.is_some()));
+        out.extend_from_slice(&self.key.unwrap_or_default());
+        out.extend_from_slice(&self.every_secs.to_be_bytes());
+        out.extend_from_slice(&self.bytes_per_sec.to_be_bytes());
+        out.extend_from_slice(&self.since_secs.to_be_bytes());
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Option<MirrorRecord> {
+        let mut text = || {
+            let len = u16::from_be_bytes(r.take()?);
+            String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()
+        };
+        let (to, copy, keep) = (text()?, text()?, text()?);
+        let [has_key] = r.take()?;
+        let key: [u8; 32] = r.take()?;
+        let key = (has_key != 0).then_some(key);
+        let (every_secs, bytes_per_sec, since) = (r.u32()?, r.u64()?, r.u64()?);
+        Some(MirrorRecord { to, key, copy, every_secs, bytes_per_sec, keep, since_secs: since as i64 })
+    }
 }
 
 /// The state of a copy.
@@ -521,6 +572,7 @@ impl Default for Properties {
             pool: 0,
             dir_pools: Vec::new(),
             copy: None,
+            mirrors: Vec::new(),
         }
     }
 }
@@ -532,11 +584,14 @@ const PROPERTY_POOL: u8 = 8;
 const PROPERTY_DIR_POOLS: u8 = 16;
 const PROPERTY_PUBLIC: u8 = 32;
 const PROPERTY_COPY: u8 = 64;
+const PROPERTY_MIRRORS: u8 = 128;
 
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group
     /// u8, id u32), and, where flagged, days of the recycle bin u16, pool u32, number u8 and pools
-    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream.
+    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream, number u8 and
+    /// mirrors each with length u16 and text of `to`, `copy` and `keep`, whether there is a key u8, key (32 bytes), interval
+    /// u32, bytes in a second u64, since i64.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
@@ -544,7 +599,8 @@ impl Properties {
             + u8::from(self.pool > 0) * PROPERTY_POOL
             + u8::from(!self.dir_pools.is_empty()) * PROPERTY_DIR_POOLS
             + u8::from(self.public) * PROPERTY_PUBLIC
-            + u8::from(self.copy.is_some()) * PROPERTY_COPY;
+            + u8::from(self.copy.is_some()) * PROPERTY_COPY
+            + u8::from(!self.mirrors.is_empty()) * PROPERTY_MIRRORS;
         out.push(flags);
         out.extend_from_slice(&self.snapshots_max.to_be_bytes());
         out.push(self.snapshot_dir.len() as u8);
@@ -572,6 +628,10 @@ impl Properties {
             out.extend_from_slice(&copy.shown.to_be_bytes());
             out.extend_from_slice(&(copy.receiving.len() as u16).to_be_bytes());
             out.extend_from_slice(&copy.receiving);
+        }
+        if !self.mirrors.is_empty() {
+            out.push(self.mirrors.len() as u8);
+            self.mirrors.iter().for_each(|mirror| mirror.encode(out));
         }
     }
 
@@ -603,6 +663,13 @@ impl Properties {
             }
             false => None,
         };
+        let mirrors = match flags & PROPERTY_MIRRORS != 0 {
+            true => {
+                let [count] = r.take()?;
+                (0..count).map(|_| MirrorRecord::decode(r)).collect::<Option<Vec<MirrorRecord>>>()?
+            }
+            false => Vec::new(),
+        };
         Some(Properties {
             snapshot_dir,
             snapshot_dir_visible: flags & PROPERTY_VISIBLE != 0,
@@ -614,6 +681,7 @@ impl Properties {
             pool,
             dir_pools,
             copy,
+            mirrors,
         })
     }
 }

@@ -165,7 +165,7 @@ impl Shard {
         })
     }
 
-    fn change_properties(
+    pub(in crate::admin) fn change_properties(
         &self,
         id: u32,
         change: impl FnOnce(&mut Properties) -> Result<(), String>,

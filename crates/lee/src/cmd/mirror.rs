@@ -1,0 +1,336 @@
+//! `lee mirror`: copies of volumes in other cells, kept up to date.
+
+use super::{Invocation, volume};
+use crate::control::ShownToken;
+use crate::control::client::{Client, Unreached};
+use crate::enrol;
+use crate::fail::Fail;
+use crate::mirror::{MirrorCall, MirrorState, MirrorStatus, Which};
+use crate::output::{self, Side, Table, printable};
+use crate::progress::Bar;
+use crate::{locate, mounts, size, when};
+use leeward_volume::admin::{self, MirrorInfo};
+use serde_json::json;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+/// Keep copies of volumes in other cells up to date: for when this one is lost
+///
+/// The process that serves the cell takes a snapshot, sends what differs from the last one, and again after
+/// --every. The copy shows a whole snapshot, whose digest both sides have computed, or the one before. It
+/// can be read at any time, and becomes a volume like others with `lee mirror promote`, in the other cell.
+///
+/// The other cell lets this one in as a host: `lee host add NAME --mirror` there prints a token, which is
+/// needed once. Only root and the user who serves the cell may use this command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  lee mirror add home --to standby.example.org --token TOKEN
+  lee mirror add atlas --to standby.example.org --every 15m --keep 24h7d4w --limit 100M
+  lee mirror add home --to /srv/second-cell
+  lee mirror status
+  lee mirror verify home
+  lee mirror promote home           in the other cell, when this one is lost
+";
+
+/// The variable that hides a token.
+const TOKEN: &str = "LEE_MIRROR_TOKEN";
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Keep a copy of a volume up to date; again: change how
+    Add(AddArgs),
+    /// Show how old each copy is, what is being sent, and what went wrong
+    #[command(visible_alias = "list")]
+    Status {
+        /// The volume [default: all]
+        volume: Option<String>,
+    },
+    /// Bring the copies of a volume up to date now, and wait for that
+    Run(OneArgs),
+    /// Compare the copies of a volume with it in full: all names, attributes and content
+    Verify(OneArgs),
+    /// Keep a copy up to date no more; the copy stays
+    Remove(OneArgs),
+    /// Make a copy in this cell a volume that can be changed, as the snapshot that it shows
+    Promote {
+        /// The copy
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct AddArgs {
+    /// The volume: its name, or the path of its root
+    volume: String,
+    /// The other cell: its servers (HOST[:PORT], with commas between them), or the directory or URL of one that is
+    /// served on this machine
+    #[arg(long, value_name = "CELL")]
+    to: String,
+    /// The name of the copy there [default: that of the volume]
+    #[arg(long, value_name = "NAME")]
+    copy: Option<String>,
+    /// How long after a snapshot the next one is taken, such as 30s, 5m or 1h
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = when::parse_duration)]
+    every: Duration,
+    /// Which of its snapshots the copy keeps: the newest of so many hours, days, weeks, months and years
+    #[arg(long, value_name = "COUNTS", default_value = "24h7d")]
+    keep: String,
+    /// Most bytes in a second, such as 50M [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_space)]
+    limit: Option<u64>,
+    /// The token that `lee host add NAME --mirror` has printed in the other cell; needed the first time only
+    ///
+    /// Other users of this machine may see it here. The environment variable LEE_MIRROR_TOKEN hides it.
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct OneArgs {
+    /// The volume
+    volume: String,
+    /// The other cell, where there are several
+    #[arg(long, value_name = "CELL")]
+    to: Option<String>,
+}
+
+impl OneArgs {
+    fn which(self) -> Result<Which, Fail> {
+        let to = self.to.map(|to| cell_named(&to)).transpose()?;
+        Ok(Which { volume: Some(self.volume), to })
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says, or that it is not served.
+pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
+    match args.action {
+        Action::Add(args) => add(invocation, args),
+        Action::Status { volume } => {
+            let all = ask(invocation, MirrorCall::Status { which: Which { volume, to: None } })?;
+            show(invocation, &all, || status(&all))
+        }
+        Action::Run(args) => {
+            let all = ask(invocation, MirrorCall::Run { which: args.which()? })?;
+            show(invocation, &all, || lines(&all, |m| format!("{} is up to date: {}", copy_of(m), sent(m))))
+        }
+        Action::Verify(args) => {
+            let all = ask(invocation, MirrorCall::Verify { which: args.which()? })?;
+            show(invocation, &all, || {
+                lines(&all, |m| format!("{} is the same as snapshot {}", copy_of(m), proven(m)))
+            })
+        }
+        Action::Remove(args) => {
+            let all = ask(invocation, MirrorCall::Remove { which: args.which()? })?;
+            show(invocation, &all, || {
+                lines(&all, |m| {
+                    format!(
+                        "{} is not kept up to date any more; it stays. Snapshots {} of volume {} may be removed",
+                        copy_of(m),
+                        proven(m),
+                        printable(&m.mirror.volume)
+                    )
+                })
+            })
+        }
+        Action::Promote { name, yes } => {
+            if !yes && io::stdin().is_terminal() {
+                confirm(invocation, &name)?;
+            }
+            volume::promote(invocation, name)
+        }
+    }
+}
+
+/// Asks whether a copy is to be promoted, and says how old it is.
+fn confirm(invocation: &Invocation, name: &str) -> Result<(), Fail> {
+    let info = invocation.ask("mirror promote", &admin::VolumeShow { name: name.into() })?;
+    let Some(copy) = info.copy else { return Ok(()) };
+    let now = (invocation.env.wall() / 1_000_000_000) as i64;
+    let state = match &copy.snapshot {
+        Some(_) => format!("shows what was there {}", when::ago(now - copy.time_secs)),
+        None => "has received nothing yet".into(),
+    };
+    output::note(&format!(
+        "{} {state}. From now on it can be changed, and takes no more from where it came from; what was changed there \
+         since is not in it. If that cell is still served, users may write to both. Promote it? (yes or no)",
+        printable(name)
+    ));
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "yes" | "y") => Ok(()),
+        _ => Err(Fail::new(format!("{name} stays a copy"))),
+    }
+}
+
+fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {
+    let volume = volume_named(invocation, &args.volume)?;
+    let every_secs = u32::try_from(args.every.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+    let mirror = MirrorInfo {
+        to: cell_named(&args.to)?,
+        key: None,
+        copy: args.copy.unwrap_or_else(|| volume.clone()),
+        every_secs,
+        bytes_per_sec: args.limit.unwrap_or(0),
+        keep: args.keep,
+        since_secs: 0,
+        is_copy: false,
+        volume,
+    };
+    let token = args.token.or_else(|| std::env::var(TOKEN).ok()).map(ShownToken);
+    let (name, to) = (mirror.copy.clone(), mirror.to.clone());
+    let all = ask(invocation, MirrorCall::Add { mirror, token })?;
+    let all: Vec<MirrorStatus> =
+        all.into_iter().filter(|m| m.mirror.copy == name && m.mirror.to == to).collect();
+    show(invocation, &all, || {
+        lines(&all, |m| {
+            format!(
+                "{} is kept up to date, every {}: see lee mirror status {}",
+                copy_of(m),
+                when::interval(m.mirror.every_secs),
+                printable(&m.mirror.volume)
+            )
+        })
+    })
+}
+
+/// A volume by its name, or by the path of its root.
+fn volume_named(invocation: &Invocation, text: &str) -> Result<String, Fail> {
+    if !text.contains('/') {
+        return Ok(text.into());
+    }
+    invocation.session("mirror add", |cell, session| {
+        let at = mounts::path_in_cell(cell.path(), Path::new(text))?;
+        let all = session.ask(&admin::VolumeList)?.volumes;
+        let found = all.into_iter().find(|volume| volume.at == at);
+        found.map(|volume| volume.name).ok_or_else(|| {
+            Fail::new(format!(
+                "{text} is not the root of a volume: volumes are copied as a whole, see lee volume list, and make one with \
+                 lee volume create"
+            ))
+        })
+    })
+}
+
+/// Another cell as it is stored: servers with their ports, or a place on this machine.
+fn cell_named(text: &str) -> Result<String, Fail> {
+    if locate::is_bucket(text.as_ref()) {
+        return Ok(text.into());
+    }
+    if text.contains('/') || Path::new(text).is_dir() {
+        let path = std::path::absolute(text).map_err(|e| Fail::new(format!("{text}: {e}")))?;
+        return path.into_os_string().into_string().map_err(|_| Fail::new(format!("{text}: is not UTF-8")));
+    }
+    enrol::parse_servers(text).map_err(|e| Fail::new(format!("--to {text}: {e}")))
+}
+
+fn ask(invocation: &Invocation, call: MirrorCall) -> Result<Vec<MirrorStatus>, Fail> {
+    let cell = invocation.cell()?;
+    let client = Client::connect(&cell).map_err(|e| match e {
+        Unreached::Failed(fail) => fail,
+        Unreached::Silent => Fail::new(format!(
+            "{cell} is not served, and nothing is sent then: start it with `lee up {cell}`, or `lee serve {cell}`"
+        )),
+    })?;
+    let bar = Bar::new(invocation.format);
+    let answer = client.mirror(call, &mut |at| bar.show(&at));
+    bar.clear();
+    answer
+}
+
+fn show(invocation: &Invocation, all: &[MirrorStatus], text: impl FnOnce() -> String) -> Result<(), Fail> {
+    output::show(invocation.format, &json!({ "mirrors": all }), text)
+}
+
+fn lines(all: &[MirrorStatus], line: impl Fn(&MirrorStatus) -> String) -> String {
+    all.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn copy_of(m: &MirrorStatus) -> String {
+    format!("the copy {} in {}", printable(&m.mirror.copy), printable(&m.mirror.to))
+}
+
+fn proven(m: &MirrorStatus) -> String {
+    m.proven.as_ref().map_or_else(|| "none".into(), |name| printable(name))
+}
+
+fn sent(m: &MirrorStatus) -> String {
+    format!(
+        "snapshot {} is proven there; sent {} in {} ms",
+        proven(m),
+        size::bytes(m.sent_bytes),
+        size::count(m.took_ms)
+    )
+}
+
+fn status(all: &[MirrorStatus]) -> String {
+    if all.is_empty() {
+        return "no copies are kept up to date in other cells: see lee mirror --help".into();
+    }
+    let columns = [
+        ("VOLUME", Side::Left),
+        ("TO", Side::Left),
+        ("COPY", Side::Left),
+        ("EVERY", Side::Right),
+        ("STATE", Side::Left),
+        ("PROVEN", Side::Right),
+        ("SENT", Side::Right),
+        ("RATE", Side::Right),
+        ("AT WORK", Side::Left),
+    ];
+    let mut text = Table::new(&columns).rows(all, row).to_string();
+    for m in all.iter().filter(|m| m.is_bad()) {
+        let why = m.error.clone().unwrap_or_else(|| "the copy is older than it should be".into());
+        let (volume, to) = (printable(&m.mirror.volume), printable(&m.mirror.to));
+        text.push_str(&format!("ALARM the mirror of {volume} to {to}: {}\n", printable(&why)));
+    }
+    text
+}
+
+fn row(m: &MirrorStatus) -> [String; 9] {
+    [
+        printable(&m.mirror.volume),
+        printable(&m.mirror.to),
+        printable(&m.mirror.copy),
+        when::interval(m.mirror.every_secs),
+        state(m).into(),
+        m.age_secs.map_or_else(|| "nothing yet".into(), when::ago),
+        size::bytes(m.sent_bytes),
+        format!("{}/s", size::bytes(m.rate)),
+        at_work(m),
+    ]
+}
+
+fn state(m: &MirrorStatus) -> &'static str {
+    match m.state {
+        MirrorState::New => "not begun",
+        MirrorState::Good if m.late => "late",
+        MirrorState::Good => "good",
+        MirrorState::Running if m.error.is_some() => "trying again",
+        MirrorState::Running => "sending",
+        MirrorState::Failing => "failing",
+        MirrorState::Promoted => "the copy is promoted",
+        MirrorState::Copy => "is a copy itself",
+    }
+}
+
+fn at_work(m: &MirrorStatus) -> String {
+    let Some(at) = &m.progress else { return "-".into() };
+    let left = m.left_secs.map_or_else(String::new, |secs| format!(", {} s left", size::count(secs)));
+    let total = if at.total > 0 { format!(" of {}", size::count(at.total)) } else { String::new() };
+    format!("{} {}{total}{left}", printable(&at.phase), size::count(at.done))
+}

@@ -1,0 +1,282 @@
+//! One pass of a mirror: a snapshot is taken and sent, and older ones are removed.
+//!
+//! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that was not sent to
+//! its end is sent again first: the copy may have most of it.
+
+use super::other::{Other, STREAM_PIECE_BYTES};
+use super::{SECOND, Shared, State, id_of};
+use crate::control::server::failure;
+use leeward_env::dates;
+use leeward_volume::admin::{
+    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapRemove, SnapSend,
+    Streamed, VolumeShow,
+};
+use leeward_volume::format::schedule::{Keep, expired};
+use std::io::{self, PipeReader, Read};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names of snapshots that mirrors take begin with this.
+pub const PREFIX: &str = "mirror-";
+
+/// The beginning of the names of a mirror's snapshots: each has its own.
+fn prefix(mirror: &MirrorInfo) -> String {
+    let bytes = mirror.to.bytes().chain([0]).chain(mirror.copy.bytes());
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    format!("{PREFIX}{hash:08x}-")
+}
+
+impl Shared {
+    /// Brings a copy up to date.
+    pub(super) fn pass(self: &Arc<Shared>, mirror: &MirrorInfo) -> Result<(), Failure> {
+        let other = self.other(mirror)?;
+        let at = self.cell.admin(&VolumeShow { name: mirror.volume.clone() }, &mut |_| ())?.at;
+        // twice: after what an earlier pass has left, what was changed since
+        for _ in 0..2 {
+            let shown = self.shown(&other, mirror, &at)?;
+            let since = shown.as_ref().map_or(0, |snap| snap.epoch);
+            let left = self.own(mirror, &at)?.into_iter().rfind(|snap| snap.epoch > since);
+            let is_left = left.is_some();
+            let next = left.map_or_else(|| self.take(mirror, &at), Ok)?;
+            self.send(&other, mirror, shown.as_ref(), &next)?;
+            let proven = (next.name.clone(), next.time_secs);
+            self.note(mirror, |state| state.proven = Some(proven));
+            self.prune(&other, mirror, (&at, &next))?;
+            if !is_left {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, mirror: &MirrorInfo, change: impl FnOnce(&mut State)) {
+        change(self.states.lock().entry(id_of(mirror)).or_default());
+    }
+
+    /// The snapshot here that the copy shows; `None`: it has received nothing yet.
+    fn shown(&self, other: &Other, mirror: &MirrorInfo, at: &str) -> Result<Option<SnapInfo>, Failure> {
+        let info = self.find_copy(other, mirror)?;
+        let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(None) };
+        let name = copy.snapshot.unwrap_or_default();
+        let here = self.snapshots(at)?;
+        let found = here.into_iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs);
+        match found {
+            Some(snap) => {
+                let proven = (snap.name.clone(), snap.time_secs);
+                self.note(mirror, |state| state.proven = Some(proven));
+                Ok(Some(snap))
+            }
+            None => {
+                let message = format!(
+                    "the copy {0} in {1} shows {name}, which volume {2} does not have (any more): remove the copy there, \
+                     and it is made anew: lee volume remove {0}",
+                    mirror.copy, mirror.to, mirror.volume
+                );
+                Err(failure(libc::ENOENT, &message))
+            }
+        }
+    }
+
+    fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {
+        let list = self.cell.admin(&SnapList { path: Some(at.into()), volume: None }, &mut |_| ())?;
+        let mut of_root: Vec<SnapInfo> = list.snapshots.into_iter().filter(|snap| snap.path == at).collect();
+        of_root.sort_by_key(|snap| snap.epoch);
+        Ok(of_root)
+    }
+
+    /// The mirror's own snapshots here, oldest first.
+    fn own(&self, mirror: &MirrorInfo, at: &str) -> Result<Vec<SnapInfo>, Failure> {
+        let prefix = prefix(mirror);
+        Ok(self.snapshots(at)?.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect())
+    }
+
+    fn take(&self, mirror: &MirrorInfo, at: &str) -> Result<SnapInfo, Failure> {
+        let wall = self.env.wall();
+        let second = dates::second((wall / SECOND) as i64);
+        let name =
+            format!("{}{}.{:03}Z", prefix(mirror), second.trim_end_matches('Z'), wall / 1_000_000 % 1000);
+        self.cell.admin(&SnapCreate { path: at.into(), name }, &mut |_| ())
+    }
+
+    fn send(
+        self: &Arc<Shared>,
+        other: &Other,
+        mirror: &MirrorInfo,
+        from: Option<&SnapInfo>,
+        to: &SnapInfo,
+    ) -> Result<Streamed, Failure> {
+        let no_pipe = |e: io::Error| failure(libc::EMFILE, &format!("cannot make a pipe: {e}"));
+        let (reader, writer) = io::pipe().map_err(no_pipe)?;
+        let request = SnapSend {
+            volume: mirror.volume.clone(),
+            name: to.name.clone(),
+            from: from.map(|from| from.name.clone()),
+            pipe: Pipe { pid: std::process::id(), descriptor: writer.as_raw_fd() },
+        };
+        let (cell, of, env) = (self.cell.clone(), self.clone(), self.env.clone());
+        let id = id_of(mirror);
+        let sending = self.env.spawn("mirror-send", move || {
+            let mut told = |at: Progress| {
+                if let Some(state) = of.states.lock().get_mut(&id) {
+                    if state.progress.as_ref().is_none_or(|before| before.phase != at.phase) {
+                        state.phase_begun = env.now();
+                    }
+                    state.progress = Some(at);
+                }
+            };
+            let sent = cell.admin(&request, &mut told);
+            drop(writer);
+            sent
+        });
+        let pieces = Pump { reader, of: self.clone(), mirror: mirror.clone(), due: self.env.now() };
+        let received = other.receive(&mirror.copy, pieces.into_pieces(), &mut |_| ());
+        let sent = sending.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the sender has ended")));
+        match (received, sent) {
+            // why the sender stopped is behind what the receiver says
+            (Err(_), Err(why)) if why.errno != libc::EPIPE => Err(why),
+            (received, _) => received,
+        }
+    }
+
+    /// Removes the mirror's snapshots that are not needed: here all but the one that the copy shows, there those that
+    /// it is not to keep.
+    fn prune(
+        &self,
+        other: &Other,
+        mirror: &MirrorInfo,
+        (at, shown): (&str, &SnapInfo),
+    ) -> Result<(), Failure> {
+        for old in self.own(mirror, at)?.into_iter().filter(|snap| snap.epoch < shown.epoch) {
+            ignore_missing(self.cell.admin(&SnapRemove { path: at.into(), name: old.name }, &mut |_| ()))?;
+        }
+        let keep: Keep = mirror.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
+        let volume = Some(mirror.copy.clone());
+        let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
+        let prefix = prefix(mirror);
+        let mut there: Vec<SnapInfo> =
+            there.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect();
+        there.sort_by_key(|snap| (snap.time_secs, snap.epoch));
+        let times: Vec<i64> = there.iter().map(|snap| snap.time_secs).collect();
+        let now = (self.env.wall() / SECOND) as i64;
+        let old = expired(&times, now, keep);
+        let (mut last, is_shown) = (None, |snap: &SnapInfo| snap.name == shown.name);
+        for snap in there {
+            // of several of one second the first
+            let again = last.replace(snap.time_secs) == Some(snap.time_secs);
+            if (again || old.contains(&snap.time_secs)) && !is_shown(&snap) && snap.locked_until_secs <= now {
+                ignore_missing(other.ask(&SnapRemove { path: snap.path, name: snap.name }, &mut |_| ()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the copy with the volume in full.
+    pub(super) fn verify(
+        &self,
+        mirror: &MirrorInfo,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), Failure> {
+        let other = self.other(mirror)?;
+        self.wait_until_idle(mirror, progress)?;
+        let same = self.is_same(&other, mirror, progress);
+        // no pass: what is known of those stays
+        let wall = (self.env.wall() / SECOND) as i64;
+        self.note(mirror, |state| {
+            (state.running, state.progress) = (false, None);
+            match &same {
+                Ok(()) => state.verified_secs = Some(wall),
+                Err(failure) => state.error = Some(failure.message.clone()),
+            }
+        });
+        self.changed.notify_all();
+        same
+    }
+
+    fn is_same(
+        &self,
+        other: &Other,
+        mirror: &MirrorInfo,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), Failure> {
+        let at = self.cell.admin(&VolumeShow { name: mirror.volume.clone() }, &mut |_| ())?.at;
+        let shown = self.shown(other, mirror, &at)?.ok_or_else(|| {
+            failure(
+                libc::ENOENT,
+                &format!("the copy {} in {} has received nothing yet", mirror.copy, mirror.to),
+            )
+        })?;
+        let request =
+            |volume: &String| SnapDigest { volume: volume.clone(), name: shown.name.clone(), from: None };
+        let (cell, here) = (self.cell.clone(), request(&mirror.volume));
+        let here = self.env.spawn("mirror-verify", move || cell.admin(&here, &mut |_| ()));
+        let there = other.ask(&request(&mirror.copy), progress);
+        let here = here.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the comparison has ended")))?;
+        if here == there? {
+            return Ok(());
+        }
+        let message = format!(
+            "snapshot {} of volume {} and the copy {} in {} differ: run lee fsck and lee scrub on both cells, and see OPERATE, \
+             A copy in another cell",
+            shown.name, mirror.volume, mirror.copy, mirror.to
+        );
+        Err(failure(libc::EIO, &message))
+    }
+}
+
+fn ignore_missing<T>(done: Result<T, Failure>) -> Result<(), Failure> {
+    match done {
+        Err(e) if e.errno != libc::ENOENT => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a stream out of a pipe, no faster than it may be.
+struct Pump {
+    reader: PipeReader,
+    of: Arc<Shared>,
+    mirror: MirrorInfo,
+    /// When the next piece may go.
+    due: u64,
+}
+
+impl Pump {
+    fn into_pieces(mut self) -> Box<super::other::Pieces> {
+        Box::new(move || self.next())
+    }
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut piece = vec![0; STREAM_PIECE_BYTES];
+        let mut len = 0;
+        // a pipe gives little at a time
+        while len < piece.len() {
+            match self.reader.read(&mut piece[len..]) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+                Err(_) => return None,
+            }
+        }
+        piece.truncate(len);
+        if len == 0 || !self.may_go(len as u64) {
+            return None;
+        }
+        self.of.note(&self.mirror, |state| {
+            state.sent_bytes += len as u64;
+            state.total_bytes += len as u64;
+        });
+        Some(piece)
+    }
+
+    /// Waits until so many bytes may go; false: the process ends.
+    fn may_go(&mut self, bytes: u64) -> bool {
+        let (env, limit) = (self.of.env.clone(), self.mirror.bytes_per_sec);
+        while !self.of.has_ended() && env.now() < self.due {
+            env.sleep(Duration::from_millis(20));
+        }
+        if limit > 0 {
+            self.due = env.now() + (u128::from(bytes) * u128::from(SECOND) / u128::from(limit)) as u64;
+        }
+        !self.of.has_ended()
+    }
+}

@@ -1,0 +1,179 @@
+//! Requests about mirrors: where copies of volumes are kept up to date. The process that serves the cell does that.
+
+use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
+use crate::format::schedule::Keep;
+use crate::shard::Shard;
+use leeward_env::hex;
+use serde::{Deserialize, Serialize};
+
+/// Shortest interval.
+const EVERY_SECS_MIN: u32 = 10;
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A copy of a volume in another cell that is kept up to date.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorInfo {
+    /// The volume.
+    pub volume: String,
+    /// The other cell: servers with ports and commas between them, or a place on this machine.
+    pub to: String,
+    /// The public key of the other cell, in hexadecimal; `None`: it is on this machine.
+    pub key: Option<String>,
+    /// Name of the copy there.
+    pub copy: String,
+    /// Seconds from one snapshot to the next.
+    pub every_secs: u32,
+    /// Most bytes in a second; 0: no limit.
+    pub bytes_per_sec: u64,
+    /// Which of its snapshots the copy keeps, such as `24h7d`.
+    pub keep: String,
+    /// When it was made, seconds since 1970.
+    #[serde(default)]
+    pub since_secs: i64,
+    /// Whether the volume is a copy itself at the moment: nothing is sent then.
+    #[serde(default)]
+    pub is_copy: bool,
+}
+
+impl Reply for MirrorInfo {
+    const KIND: &'static str = "mirror";
+}
+
+/// Makes a mirror, or changes the one of the same volume to the same copy.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorSet {
+    /// What it is to be.
+    pub mirror: MirrorInfo,
+}
+
+impl Request for MirrorSet {
+    type Reply = MirrorInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfo, Failure> {
+        let id = shard.volume_named(&self.mirror.volume)?;
+        let record = record_of(&self.mirror, shard.now().secs)?;
+        shard.change_properties(id, |p| {
+            match p.mirrors.iter().position(|m| is_same(m, &record.to, &record.copy)) {
+                Some(at) => {
+                    let since_secs = p.mirrors[at].since_secs;
+                    p.mirrors[at] = MirrorRecord { since_secs, ..record };
+                }
+                None if p.mirrors.len() >= MIRRORS_MAX => {
+                    return Err(format!("a volume has at most {MIRRORS_MAX} mirrors: remove one"));
+                }
+                None => p.mirrors.push(record),
+            }
+            Ok(())
+        })?;
+        shard.settle()?;
+        let found = shard
+            .mirrors()
+            .into_iter()
+            .find(|m| m.volume == self.mirror.volume && m.to == self.mirror.to && m.copy == self.mirror.copy);
+        found.ok_or_else(|| missing(&self.mirror.volume))
+    }
+}
+
+fn is_same(record: &MirrorRecord, to: &str, copy: &str) -> bool {
+    record.to == to && record.copy == copy
+}
+
+fn missing(volume: &str) -> Failure {
+    Failure::new(libc::ENOENT, format!("volume {volume} has no such mirror: see lee mirror status"))
+}
+
+fn record_of(mirror: &MirrorInfo, now: i64) -> Result<MirrorRecord, Failure> {
+    let wrong = |why: String| Failure::new(libc::EINVAL, why);
+    let keep: Keep = mirror.keep.parse().map_err(wrong)?;
+    if mirror.every_secs < EVERY_SECS_MIN {
+        return Err(wrong(format!("an interval is {EVERY_SECS_MIN} s at least")));
+    }
+    if mirror.to.is_empty() || mirror.to.len() > TEXT_BYTES_MAX || mirror.copy.len() > TEXT_BYTES_MAX {
+        return Err(wrong(format!("name another cell and a copy, in 1 to {TEXT_BYTES_MAX} bytes")));
+    }
+    let key = mirror.key.as_ref().map(|key| {
+        let bytes = hex::decode(key).and_then(|bytes| bytes.try_into().ok());
+        bytes.ok_or_else(|| wrong(format!("{key:?} is no key")))
+    });
+    Ok(MirrorRecord {
+        to: mirror.to.clone(),
+        key: key.transpose()?,
+        copy: mirror.copy.clone(),
+        every_secs: mirror.every_secs,
+        bytes_per_sec: mirror.bytes_per_sec,
+        keep: keep.to_string(),
+        since_secs: now,
+    })
+}
+
+/// Removes a mirror. The copy stays, and so do snapshots.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorUnset {
+    /// The volume.
+    pub volume: String,
+    /// The other cell.
+    pub to: String,
+    /// Name of the copy there.
+    pub copy: String,
+}
+
+impl Request for MirrorUnset {
+    type Reply = Done;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        let id = shard.volume_named(&self.volume)?;
+        let mut any = false;
+        shard.change_properties(id, |p| {
+            let before = p.mirrors.len();
+            p.mirrors.retain(|m| !is_same(m, &self.to, &self.copy));
+            any = p.mirrors.len() < before;
+            Ok(())
+        })?;
+        shard.settle()?;
+        if any { Ok(Done {}) } else { Err(missing(&self.volume)) }
+    }
+}
+
+/// Lists all mirrors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorList;
+
+/// All mirrors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorInfos {
+    /// By volume.
+    pub mirrors: Vec<MirrorInfo>,
+}
+
+impl Reply for MirrorInfos {
+    const KIND: &'static str = "mirrors";
+}
+
+impl Request for MirrorList {
+    type Reply = MirrorInfos;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfos, Failure> {
+        Ok(MirrorInfos { mirrors: shard.mirrors() })
+    }
+}
+
+impl Shard {
+    fn mirrors(&self) -> Vec<MirrorInfo> {
+        let st = self.lock();
+        let volumes = st.volumes.values().filter(|v| !v.removing);
+        let of = volumes.flat_map(|v| v.properties.mirrors.iter().map(move |mirror| (v, mirror)));
+        let info = of.map(|(v, mirror)| MirrorInfo {
+            volume: v.name.clone(),
+            to: mirror.to.clone(),
+            key: mirror.key.map(|key| hex::encode(&key)),
+            copy: mirror.copy.clone(),
+            every_secs: mirror.every_secs,
+            bytes_per_sec: mirror.bytes_per_sec,
+            keep: mirror.keep.clone(),
+            since_secs: mirror.since_secs,
+            is_copy: v.properties.copy.is_some(),
+        });
+        info.collect()
+    }
+}
