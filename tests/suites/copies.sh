@@ -12,7 +12,8 @@ last() { cat "$WORK/last" 2>/dev/null || true; }
 is_last() { echo "$1" >"$WORK/last"; }
 
 there() { "$LEE" "$@" --cell "$THERE"; }
-there_up() { "$LEE" up "$THERE" --background --no-keeper >>"$WORK/there.log" 2>&1; }
+PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+there_up() { "$LEE" up "$THERE" --background --no-keeper --listen "127.0.0.1:$PORT" >>"$WORK/there.log" 2>&1; }
 there_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$THERE/lock"; }
 end_there() { [ ! -e "$THERE" ] || there down >>"$WORK/there.log" 2>&1 || umount -l "$THERE/mnt" 2>/dev/null || true; }
 on_exit end_there
@@ -211,10 +212,100 @@ promoted() {
   there fsck
 }
 
+# Mirrors: the server of the cell itself keeps copies up to date.
+
+mirrored() { # COPY SNAPSHOT-HERE: what users see is the same
+  listing "$MNT/vol" | sort >"$WORK/was"
+  listing "$WORK/there/mnt/$1" | sort >"$WORK/is"
+  cmp "$WORK/was" "$WORK/is" || { diff -a "$WORK/was" "$WORK/is" | head -6; return 1; }
+}
+field() { lee mirror status vol --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
+
+a_mirror_is_let_in_by_a_token() {
+  local token
+  lee volume create vol
+  cp -a /etc "$MNT/vol/etc"
+  ln "$MNT/vol/etc/passwd" "$MNT/vol/hard"
+  dd if=/dev/urandom of="$MNT/vol/big" bs=1M count=20 status=none
+  if lee mirror add vol --to "127.0.0.1:$PORT" 2>"$WORK/refused"; then return 1; fi
+  grep -q 'lee host add NAME --mirror' "$WORK/refused"
+  token=$(there host add here --mirror --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  lee mirror add vol --to "127.0.0.1:$PORT" --every 1h --keep 2h --token "$token"
+  lee mirror run vol
+  mirrored vol
+  [ "$(field state)" = good ] && [ "$(field late)" = false ]
+  lee mirror verify vol
+  [ "$(field verified_secs)" -gt 0 ]
+}
+
+its_host_does_nothing_else() {
+  local token
+  mkdir -p "$WORK/other"
+  token=$(there host add other --mirror --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  if LEE_HOST_DIR="$WORK/keys" timeout -s KILL 20 "$LEE" mount "127.0.0.1:$PORT" "$WORK/other" --token "$token" --background >"$WORK/refused" 2>&1; then
+    ls "$WORK/other" && return 1
+    umount -l "$WORK/other"
+  fi
+  there host remove other
+  # a volume that is no copy is not touched
+  there volume create own
+  echo mine >"$WORK/there/mnt/own/file"
+  if lee mirror add vol --to "127.0.0.1:$PORT" --copy own 2>"$WORK/refused"; then return 1; fi
+  grep -q 'is no copy' "$WORK/refused"
+  [ "$(cat "$WORK/there/mnt/own/file")" = mine ]
+}
+
+a_mirror_goes_on_after_kills() {
+  local n
+  for n in 1 2 3 4; do
+    dd if=/dev/urandom of="$MNT/vol/kill$n" bs=1M count=20 status=none
+    rm -rf "$MNT/vol/etc/$(ls "$MNT/vol/etc" | sed -n "$((n * 7))p")"
+    lee mirror run vol >"$WORK/run" 2>&1 &
+    sleep "0.0$((RANDOM % 9))"
+    if [ $((n % 2)) = 0 ]; then
+      kill -9 "$(there_pid)"
+      wait $! || true
+      there_up
+    else
+      lee sync
+      cell_kill9
+      wait $! || true
+      cell_start
+    fi
+    lee mirror run vol
+    mirrored vol
+    [ "$(ls "$MNT/vol/.snap" | grep -c ^mirror-)" = 1 ]
+  done
+  [ "$(ls "$WORK/there/mnt/vol/.snap" | grep -c ^mirror-)" -le 3 ]
+}
+
+a_mirror_on_this_machine() {
+  lee mirror add vol --to "$THERE" --copy local
+  lee mirror run vol --to "$THERE"
+  mirrored local
+  lee mirror remove vol --to "$THERE"
+  [ -e "$WORK/there/mnt/local/big" ]
+}
+
+a_promoted_copy_is_said() {
+  there mirror promote vol
+  echo new >"$WORK/there/mnt/vol/new"
+  if lee mirror run vol 2>"$WORK/refused"; then return 1; fi
+  grep -q 'was promoted' "$WORK/refused"
+  [ "$(field state)" = promoted ]
+  lee mirror status >"$WORK/status"
+  grep -q '^ALARM the mirror of vol' "$WORK/status"
+  [ "$(cat "$WORK/there/mnt/vol/new")" = new ]
+  lee mirror remove vol
+  lee fsck
+  there fsck
+}
+
 cell_start
 there_up
 run everything_travels everything_travels
-for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted; do
+for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
+  a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said; do
   run "$case" "$case"
 done
 suite_end

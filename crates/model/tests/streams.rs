@@ -145,7 +145,7 @@ fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Strea
 
 fn receive(cell: &SimCell, file: &std::fs::File) -> Result<Streamed, Failure> {
     let pipe = Pipe { pid: std::process::id(), descriptor: file.as_raw_fd() };
-    ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe })
+    ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe, instead: false })
 }
 
 /// A cell with a copy that has received nothing.

@@ -67,7 +67,7 @@ pub fn receive(invocation: &Invocation, volume: String) -> Result<(), Fail> {
             let _ = failed.send(e);
         }
     });
-    let request = admin::SnapReceive { volume, pipe: named(&reader) };
+    let request = admin::SnapReceive { volume, pipe: named(&reader), instead: false };
     let bar = Bar::new(invocation.format);
     let received = invocation
         .session("snap receive", |_, session| session.ask_with_progress(&request, &mut |p| bar.show(&p)));

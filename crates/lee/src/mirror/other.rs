@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// How long requests wait for a server that does not answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
+/// A connection that was lost longer ago is made anew.
+const AWAY_MAX: Duration = Duration::from_secs(30);
 /// The number of the error that what is to be a copy is a volume of its own.
 pub const IS_PROMOTED: i32 = libc::EEXIST;
 /// What a cell on other machines is asked as.
@@ -106,7 +108,9 @@ impl Shared {
         }
         let known = self.clients.lock().get(&mirror.to).cloned();
         if let Some(client) = known {
-            if client.away().is_none() {
+            // one that comes back goes on with its session, which a server that was started anew waits for
+            let away = client.away().map_or(0, |(since, _)| self.env.now().saturating_sub(since));
+            if away < AWAY_MAX.as_nanos() as u64 {
                 return Ok(Other::There(self.env.clone(), client));
             }
             client.close();
@@ -133,6 +137,7 @@ impl Shared {
                 let volume = VolumeCreate { name: copy.clone(), at, uid: 0, gid: 0, pool: None };
                 other.ask(&CopyCreate { volume }, &mut |_| ())?
             }
+            Err(e) if e.errno == IS_PROMOTED => return Err(promoted(&mirror.to, copy)),
             found => found?,
         };
         if info.copy.is_none() {
@@ -212,7 +217,8 @@ impl Other {
                         }
                     }
                 });
-                let received = control.admin_said(&SnapReceive { volume: copy.into(), pipe }, progress);
+                let received =
+                    control.admin_said(&SnapReceive { volume: copy.into(), pipe, instead: true }, progress);
                 drop(reader);
                 let _ = giving.join();
                 received
@@ -220,7 +226,7 @@ impl Other {
             Other::There(env, client) => {
                 // the server has a pipe of its own
                 let pipe = Pipe { pid: 0, descriptor: 0 };
-                let request = SnapReceive { volume: copy.into(), pipe };
+                let request = SnapReceive { volume: copy.into(), pipe, instead: true };
                 let begun = client.begin_command(&ROOT, &text_of(&Call::Admin { request: request.into() })?);
                 let begun = begun.map_err(lost)?;
                 let to = begun.clone();

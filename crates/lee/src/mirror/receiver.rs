@@ -117,7 +117,7 @@ impl Mirroring<'_> {
         let from = given.clone();
         let giving = self.env.try_spawn("mirror-receive", move || hand_on(&from, writer));
         let giving = giving.map_err(|_| failure(libc::EAGAIN, "there is no thread to spare: try again"))?;
-        let request = AnyRequest::from(SnapReceive { volume: volume.into(), pipe });
+        let request = AnyRequest::from(SnapReceive { volume: volume.into(), pipe, instead: true });
         let received = self.service.admin(&Ctx::system(), &request, progress);
         drop(reader);
         given.end();

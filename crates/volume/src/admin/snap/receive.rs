@@ -18,6 +18,9 @@ pub struct SnapReceive {
     pub volume: String,
     /// Where from.
     pub pipe: Pipe,
+    /// Whether a stream ends that the copy receives already: its sender may be dead, and nobody has heard of that.
+    #[serde(default)]
+    pub instead: bool,
 }
 
 impl Request for SnapReceive {
@@ -27,6 +30,9 @@ impl Request for SnapReceive {
         let volume = shard.volume_named(&self.volume)?;
         let failed = |broken| failure(broken, &format!("volume {}", self.volume));
         let pipe = self.pipe.open(false).map_err(|e| failed(Broken::Pipe(e)))?;
+        if self.instead {
+            shard.end_streams(Some(volume), || false);
+        }
         let pipe = Watched { pipe, shard, volume };
         shard.receive_stream(volume, &mut BufReader::new(pipe), caller.progress).map_err(failed)
     }
