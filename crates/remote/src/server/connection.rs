@@ -422,9 +422,7 @@ fn call_in(
         return Then::GoOn;
     }
     let answer = Session::answer(session, shared, slot, super::admit::answer_bytes(&call));
-    let is_about_files =
-        !matches!(call, Call::Command(..) | Call::Forget(_) | Call::Refer { .. } | Call::Died(_));
-    if is_about_files && session.host().grant.mirror {
+    if is_about_files(&call) && session.host().grant.mirror {
         answer.give(None, Err(Error::NotPermitted));
         return Then::GoOn;
     }
@@ -457,6 +455,11 @@ fn call_in(
         Call::Op(caller, op) => run_op(shared, session, (slot, caller, op), answer),
     }
     Then::GoOn
+}
+
+/// Whether a call is about files, with which a host has nothing to do that only sends to copies.
+fn is_about_files(call: &Call<'_>) -> bool {
+    !matches!(call, Call::Command(..) | Call::Forget(_) | Call::Refer { .. } | Call::Died(_))
 }
 
 /// A call does not follow the last one in its slot. The session ends: else its client would send the same again for ever.
