@@ -129,6 +129,7 @@ impl HostCommands {
             Call::Sessions
             | Call::EndSession { .. }
             | Call::Mirror { .. }
+            | Call::Backup { .. }
             | Call::Down
             | Call::Mount
             | Call::Login { .. }

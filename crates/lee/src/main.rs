@@ -13,6 +13,7 @@
 
 mod args;
 mod background;
+mod backup;
 mod cmd;
 mod control;
 mod doors;

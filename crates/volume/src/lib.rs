@@ -54,4 +54,5 @@ pub use config::Config;
 pub use format::stored::Stored;
 pub use leeward_pool::{CallFigures, Condition, GateFigures, Health, Layout, StoreState, TierHealth};
 pub use pools::Opener;
+pub use snapshots::reader::{SnapshotChanges, SnapshotEntry, SnapshotInode, SnapshotReader};
 pub use state::uploads::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};

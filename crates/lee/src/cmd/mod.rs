@@ -1,6 +1,7 @@
 //! The commands, one file each. A command translates its arguments to a request and the reply to
 //! text; it decides nothing about the file system.
 
+mod backup;
 mod bin;
 mod bucket;
 mod completions;
@@ -73,6 +74,7 @@ pub enum Command {
     Pool(pool::Args),
     Snap(snap::Args),
     Mirror(mirror::Args),
+    Backup(backup::Args),
     Bin(bin::Args),
     Import(import::Args),
     Export(export::Args),
@@ -218,6 +220,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Pool(args) => pool::run(&invocation, args),
         Command::Snap(args) => snap::run(&invocation, args),
         Command::Mirror(args) => mirror::run(&invocation, args),
+        Command::Backup(args) => backup::run(&invocation, args),
         Command::Bin(args) => bin::run(&invocation, args),
         Command::Quota(args) => quota::run(&invocation, args),
         Command::Df => df::run(&invocation),

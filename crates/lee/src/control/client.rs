@@ -5,6 +5,7 @@ use super::{
     Answer, Call, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, Running, ShownToken,
     SocketPath, read_line, write_line,
 };
+use crate::backup::{BackupCall, BackupStatus};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
@@ -101,6 +102,18 @@ impl Client {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Vec<MirrorStatus>, Fail> {
         self.answer(&Call::Mirror { about }, progress)
+    }
+
+    /// Asks about backups; waits as long as it takes.
+    ///
+    /// # Errors
+    /// What the process says, or that it went away.
+    pub fn backup(
+        self,
+        about: BackupCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<BackupStatus>, Fail> {
+        self.answer(&Call::Backup { about }, progress)
     }
 
     /// Asks how the process does; waits for a bounded time.

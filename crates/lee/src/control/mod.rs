@@ -13,6 +13,7 @@ pub mod client;
 pub mod relay;
 pub mod server;
 
+use crate::backup::BackupCall;
 use crate::locate::CellDir;
 use crate::mirror::MirrorCall;
 use leeward_env::disk::held::HeldDir;
@@ -75,6 +76,11 @@ pub enum Call {
     Mirror {
         /// What.
         about: MirrorCall,
+    },
+    /// About backups. The answer is a list of [`BackupStatus`](crate::backup::BackupStatus).
+    Backup {
+        /// What.
+        about: BackupCall,
     },
     /// A gateway asks for a user of the server's machine. The answer is user id and groups, if there is
     /// one.

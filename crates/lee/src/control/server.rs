@@ -8,6 +8,7 @@
 use super::{
     Answer, CALL_BYTES_MAX, Call, Flows, Line, MachineSession, Running, SocketPath, read_line, write_line,
 };
+use crate::backup::{BackupCall, BackupStatus};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
@@ -58,6 +59,12 @@ pub trait Service: Send + Sync + 'static {
         call: &MirrorCall,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Vec<MirrorStatus>, Failure>;
+    /// Does what is asked about backups.
+    fn backups(
+        &self,
+        call: &BackupCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<BackupStatus>, Failure>;
     /// Asks the process to end.
     fn down(&self);
     /// Waits until the process does something else than `last`, and returns what it does then;
@@ -283,6 +290,7 @@ impl Connection<'_> {
             Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
             Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
             Call::Down => self.down(),
+            Call::Backup { about } => self.finish("backups", self.backups(&about)),
             Call::Mirror { about } => self.finish("mirrors", self.mirrors(&about)),
             Call::Mount
             | Call::Login { .. }
@@ -299,6 +307,12 @@ impl Connection<'_> {
         // The request goes on when the client went away or stopped reading.
         let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
         self.service.admin(caller, request, &mut now_and_then(&self.env, tell))
+    }
+
+    fn backups(&self, call: &BackupCall) -> Result<Vec<BackupStatus>, Failure> {
+        let mut watched = true;
+        let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
+        self.service.backups(call, &mut now_and_then(&self.env, tell))
     }
 
     fn mirrors(&self, call: &MirrorCall) -> Result<Vec<MirrorStatus>, Failure> {

@@ -16,6 +16,7 @@ mod process;
 mod table;
 mod text;
 
+use crate::backup::{BackupStatus, Backups};
 use crate::machines::Machines;
 use crate::mirror::{MirrorStatus, Mirrors};
 use busiest::Busiest;
@@ -59,6 +60,8 @@ pub struct Source {
     machines: Option<Arc<Machines>>,
     /// Copies in other cells.
     mirrors: Weak<Mirrors>,
+    /// Cold stores.
+    backups: Weak<Backups>,
 }
 
 /// The text that a scraper reads of a process that has doors and no cell: figures of doors and of the process.
@@ -91,6 +94,7 @@ pub struct Scrape {
     users: Vec<(String, [u64; OF_USER])>,
     hosts: Vec<OfHost>,
     mirrors: Vec<MirrorStatus>,
+    backups: Vec<BackupStatus>,
     /// Leases, recalls so far, and how often all leases of a machine were taken so far.
     leases: (usize, u64, u64),
     doors: Vec<Arc<DoorFigures>>,
@@ -133,6 +137,7 @@ impl Source {
             doors: Vec::new(),
             machines: None,
             mirrors: Weak::new(),
+            backups: Weak::new(),
         }
     }
 
@@ -144,6 +149,11 @@ impl Source {
     /// Adds the figures of these machines.
     pub fn set_machines(&mut self, machines: Option<Arc<Machines>>) {
         self.machines = machines;
+    }
+
+    /// Adds the figures of these backups.
+    pub fn set_backups(&mut self, backups: &Arc<Backups>) {
+        self.backups = Arc::downgrade(backups);
     }
 
     /// Adds the figures of these mirrors.
@@ -186,6 +196,7 @@ impl Source {
                 .machines
                 .as_ref()
                 .map_or_else(Vec::new, |machines| hosts(&machines.figures(), &waited_for, &mut busy.hosts)),
+            backups: self.backups.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             mirrors: self.mirrors.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             leases: self.cell.leases().figures(),
             doors: self.doors.clone(),

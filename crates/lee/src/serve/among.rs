@@ -4,6 +4,7 @@
 //! A process that may not answer any more ends at once ([`Member::quit`]); its keeper starts another one.
 
 use super::{Bound, Event, Ground, Lifecycle, ServeOptions, ServedCell, Stage, Startup};
+use crate::backup::{BackupCall, BackupStatus};
 use crate::control::server::{Server, Service};
 use crate::control::{Flows, MachineSession, Running};
 use crate::fail::Fail;
@@ -290,6 +291,10 @@ impl Service for StandBy {
 
     fn end_session(&self, _: u64) -> bool {
         false
+    }
+
+    fn backups(&self, _: &BackupCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<BackupStatus>, Failure> {
+        Err(self.stands_by())
     }
 
     fn mirrors(&self, _: &MirrorCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<MirrorStatus>, Failure> {

@@ -11,6 +11,7 @@
 mod among;
 
 use crate::background::Start;
+use crate::backup::{BackupCall, BackupStatus, Backups};
 use crate::control::server::{Server, Service};
 use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
 use crate::doors::{self, CellHere, Doors, Inside, Wanted};
@@ -373,6 +374,7 @@ struct ServedCell {
     machines: Option<Arc<Machines>>,
     doors: Option<Doors>,
     mirrors: Arc<Mirrors>,
+    backups: Arc<Backups>,
     server: Option<Server>,
     cell: Arc<Cell>,
     lifecycle: Arc<Lifecycle>,
@@ -389,6 +391,7 @@ struct Fronts {
     machines: Option<Arc<Machines>>,
     doors: Doors,
     mirrors: Arc<Mirrors>,
+    backups: Arc<Backups>,
     stale: Vec<PathBuf>,
 }
 
@@ -443,8 +446,9 @@ impl ServedCell {
                 return Err(fail);
             }
         };
-        let Fronts { server, mount, machines, doors, mirrors, stale } = fronts;
+        let Fronts { server, mount, machines, doors, mirrors, backups, stale } = fronts;
         source.set_mirrors(&mirrors);
+        source.set_backups(&backups);
         source.set_doors(doors.figures());
         source.set_machines(machines.clone());
         *ground.source.lock() = Some(Arc::new(source));
@@ -466,6 +470,7 @@ impl ServedCell {
             machines,
             doors: Some(doors),
             mirrors,
+            backups,
             server: Some(server),
             cell,
             lifecycle: lifecycle.clone(),
@@ -545,6 +550,7 @@ impl ServedCell {
         self.doors = None;
         self.server = None;
         self.mirrors.stop();
+        self.backups.stop();
         if let Some(machines) = &self.machines {
             machines.stop();
         }
@@ -570,8 +576,10 @@ impl Opened<'_> {
         let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir));
         let doors = self.or_quit(doors)?;
         let mirrors = Arc::new(Mirrors::start(env, cell));
+        let backups = Arc::new(Backups::start(env, cell));
         let service = CellService {
             mirrors: mirrors.clone(),
+            backups: backups.clone(),
             cell: cell.clone(),
             gate: gate.clone(),
             authority,
@@ -595,7 +603,7 @@ impl Opened<'_> {
             machines.answer_by(service);
         }
         let server = self.or_quit(Server::start(env, dir, service))?;
-        Ok(Fronts { server, mount, machines, doors, mirrors, stale })
+        Ok(Fronts { server, mount, machines, doors, mirrors, backups, stale })
     }
 
     /// Of several servers one that cannot serve after its clients have come ends as if it was killed: closing the cell
@@ -881,6 +889,7 @@ struct CellService {
     /// The server before crashed, and nobody who asked for durability has heard of it.
     after_a_crash: AtomicBool,
     mirrors: Arc<Mirrors>,
+    backups: Arc<Backups>,
     /// Of several servers of the cell, this one.
     member: Option<Arc<Member>>,
     lifecycle: Arc<Lifecycle>,
@@ -960,7 +969,7 @@ impl Service for CellService {
             late_scrubs: stats.late_scrubs,
             journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
             clock_ahead_secs: stats.clock_ahead_secs,
-            troubles: [self.cell.troubles(), self.mirrors.troubles()].concat(),
+            troubles: [self.cell.troubles(), self.mirrors.troubles(), self.backups.troubles()].concat(),
             service: notify::is_wanted(),
             server: self.member.as_ref().map(|member| member.shown()),
         })
@@ -987,6 +996,17 @@ impl Service for CellService {
 
     fn end_session(&self, number: u64) -> bool {
         self.machines.as_ref().is_some_and(|machines| machines.end_session(number))
+    }
+
+    fn backups(
+        &self,
+        call: &BackupCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<BackupStatus>, Failure> {
+        if let Some(member) = &self.member {
+            member.refuse_out_of_term()?;
+        }
+        self.backups.answer(call, progress)
     }
 
     fn mirrors(

@@ -10,6 +10,7 @@
 //! Paths are absolute within the cell: `/` is the root of the root volume.
 
 mod accounts;
+mod backup;
 mod bin;
 mod bucket;
 mod df;
@@ -34,6 +35,7 @@ mod usage;
 mod user;
 mod volume;
 
+pub use backup::*;
 pub use bin::*;
 pub use bucket::*;
 pub use df::*;

@@ -12,6 +12,7 @@ use crate::admin::figures::Figures;
 use crate::admin::{AnyReply, AnyRequest, Caller, Failure, Progress, Request};
 use crate::cell::identity::Identity;
 use crate::clock::STORE_SECS;
+use crate::format::backups::BackupsRecord;
 use crate::format::buckets::{BucketRecord, Buckets};
 use crate::format::each;
 use crate::format::inode::{
@@ -26,6 +27,7 @@ use crate::format::stored::Stored;
 use crate::pools::stores::{self, Stores};
 use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
+use crate::snapshots::reader::SnapshotReader;
 use crate::state::State;
 use crate::state::quota::Quota;
 use crate::state::segments::Segments;
@@ -360,6 +362,14 @@ impl Cell {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
         self.shard.wait_applied();
         reply
+    }
+
+    /// A snapshot of a volume's root directory, to read all of it.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is none of this name.
+    pub fn read_snapshot(&self, volume: &str, name: &str) -> std::result::Result<SnapshotReader, Failure> {
+        self.shard.read_snapshot(volume, name)
     }
 
     /// Counts of the cell since it was opened, and its current state.
@@ -742,6 +752,10 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
     }
     each(&*moment, keys::table_range(Table::Schedule), |key, v| {
         st.schedules.set(NodeId(keys::table_id(key)), ScheduleRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Backups), |key, v| {
+        st.backups.insert(keys::table_id(key) as u32, BackupsRecord::decode(v)?);
         Ok(())
     })?;
     each(&*moment, keys::table_range(Table::Scrub), |key, v| {

@@ -41,6 +41,7 @@ const TABLE_HOST: u32 = SYSTEM + 20;
 const TABLE_IDENTITY: u32 = SYSTEM + 21;
 const TABLE_SESSION: u32 = SYSTEM + 22;
 const TABLE_OUTCOME: u32 = SYSTEM + 23;
+const TABLE_BACKUPS: u32 = SYSTEM + 24;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -208,6 +209,11 @@ pub fn scrub_place(pool: u32) -> Key {
 /// The schedule of snapshots of a directory.
 pub fn schedule(dir: NodeId) -> Key {
     build(TABLE_SCHEDULE, dir.0, 0, &[])
+}
+
+/// The places that a volume is backed up to.
+pub fn backups(volume: u32) -> Key {
+    build(TABLE_BACKUPS, u64::from(volume), 0, &[])
 }
 
 /// An entry of a volume's recycle bin by its stamp (nanoseconds since 1970, unique in the volume,
@@ -629,6 +635,8 @@ pub enum Table {
     Session,
     /// What came of their changes.
     Outcome,
+    /// Backups of volumes.
+    Backups,
 }
 
 /// The range of a system table.
@@ -657,6 +665,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Identity => TABLE_IDENTITY,
         Table::Session => TABLE_SESSION,
         Table::Outcome => TABLE_OUTCOME,
+        Table::Backups => TABLE_BACKUPS,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }
@@ -696,7 +705,7 @@ pub fn owner(key: &[u8]) -> Option<u32> {
             Some(NodeId(id).volume())
         }
         TABLE_SNAPSHOT | TABLE_TALLY => Some((id >> 32) as u32),
-        TABLE_BIN => Some(id as u32),
+        TABLE_BIN | TABLE_BACKUPS => Some(id as u32),
         table if table >= SYSTEM => None,
         number => Some(number & !(HISTORY | DEADLIST)),
     }

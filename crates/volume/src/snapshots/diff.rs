@@ -87,6 +87,11 @@ impl<'a> TreeAt<'a> {
         if record.is_dir() || record.nlink < 2 {
             return Ok(self.name_of(inode, record)?.into_iter().collect());
         }
+        self.names_of_linked(inode, record)
+    }
+
+    /// All names of an inode that has, or had, several.
+    fn names_of_linked(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
         let mut found = BTreeSet::new();
         let mut dirs = self.linked_dirs(inode)?;
         dirs.insert(record.parent);
@@ -198,6 +203,8 @@ pub(crate) struct Differing {
     pub(crate) names: BTreeSet<Name>,
     /// Inodes of which any record differs, and whether that is more than the inode's own.
     pub(crate) inodes: BTreeMap<u64, bool>,
+    /// Inodes of which records of content differ.
+    pub(crate) contents: BTreeSet<u64>,
 }
 
 impl Differing {
@@ -206,6 +213,10 @@ impl Differing {
         match parsed.tag {
             tag::DENTRY => {
                 self.names.insert((parsed.node.inode(), parsed.rest.into()));
+            }
+            tag::EXTENTS => {
+                self.inodes.insert(parsed.node.inode(), true);
+                self.contents.insert(parsed.node.inode());
             }
             tag => *self.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
         }
@@ -280,6 +291,18 @@ impl Shard {
                 None => return Ok(out),
             }
         }
+    }
+
+    /// The directories in which inodes that have, or had, several names have them.
+    pub(crate) fn dirs_of_links(&self, tree: Tree<'_>, inodes: &[u64]) -> Result<BTreeSet<u64>> {
+        let mut at = TreeAt::new(self, tree.volume, 1);
+        let mut dirs = BTreeSet::new();
+        for inode in inodes {
+            if let Some(record) = tree.inode(*inode)? {
+                dirs.extend(at.names_of_linked(*inode, &record)?.into_iter().map(|name| name.0));
+            }
+        }
+        Ok(dirs)
     }
 
     /// Reports the renamed, removed and added names of one inode.

@@ -1,5 +1,6 @@
 //! Effects of an operation on the state beside records, applied once it has succeeded.
 
+use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
 use crate::format::inode::{PoolRecord, SnapshotRecord, VolumeRecord};
 use crate::format::keys::EpochPair;
@@ -60,6 +61,8 @@ pub(crate) enum Effect {
     ScrubPlace(PoolId, Option<Reached>),
     /// The directory has this schedule of snapshots now; `None`: none.
     Schedule(NodeId, Option<ScheduleRecord>),
+    /// The volume has these backups now.
+    Backups(u32, BackupsRecord),
     /// A volume was made, with the next number.
     NewVolume(u32, Box<VolumeRecord>),
     /// The volume has no name any more; its records are freed in steps.
@@ -134,6 +137,8 @@ impl State {
             Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
+            Effect::Backups(volume, record) if record.0.is_empty() => drop(self.backups.remove(&volume)),
+            Effect::Backups(volume, record) => drop(self.backups.insert(volume, record)),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Bucket(name, record) => self.set_bucket(name, record),

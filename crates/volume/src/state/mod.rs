@@ -24,6 +24,7 @@ pub mod uploads;
 pub(crate) use effect::{ContentChange, Effect};
 pub use running::{Frozen, RecordCache, Running};
 
+use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
 use crate::format::inode::{PoolRecord, VolumeRecord};
 use crate::format::keys::{self, EpochPair, Key};
@@ -103,6 +104,8 @@ pub struct State {
     pub clock_due: bool,
     /// Schedules of snapshots.
     pub schedules: Schedules,
+    /// Backups of volumes.
+    pub backups: BTreeMap<u32, BackupsRecord>,
     /// Scrubbing of pools: when, and with which result.
     pub scrubs: Scrubs,
     /// Snapshots, the data that they hold, and views of them.

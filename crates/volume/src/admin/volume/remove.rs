@@ -86,6 +86,7 @@ fn detach(
     let schedules: Vec<NodeId> =
         tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
     schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
+    tx.drop_backups(id);
     if let Some(path) = path {
         unpublish_volume(tx, &v.name, path);
     }

@@ -1,0 +1,441 @@
+//! Backups of volumes in repositories of restic's format, made by the process that serves the cell: `lee backup`.
+//!
+//! Which there are the cell stores ([`admin::BackupInfo`]), and what came of the last run. A thread looks which are
+//! due; each run has a thread ([`run`]). Errors and the progress of runs are in memory.
+//!
+//! Locks: the state of all backups; it is not held while anybody is asked.
+
+pub mod repositories;
+mod run;
+mod source;
+
+use crate::control::server::failure;
+use leeward_env::{Env, Nanos};
+use leeward_restic::Watch;
+use leeward_volume::Cell;
+use leeward_volume::admin::{self, BackupInfo, Failure, Progress};
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often it is looked which are due.
+const LOOK: Duration = Duration::from_secs(1);
+/// Runs at the same time: each holds the index of its repository in memory.
+const RUNS_MAX: usize = 1;
+/// After a failure it is tried again after this time, doubled with each up to the longest.
+const RETRY: Duration = Duration::from_secs(30);
+const RETRY_MAX: Duration = Duration::from_secs(3600);
+/// How long the end of the process waits for runs to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+const SECOND: u64 = 1_000_000_000;
+
+/// What is asked about backups. The answer is a list of [`BackupStatus`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum BackupCall {
+    /// Make one, with its repository where there is none; or change it.
+    Add {
+        /// What it is to be.
+        backup: BackupInfo,
+    },
+    /// How they are.
+    List {
+        /// Which.
+        which: Which,
+    },
+    /// Back up now.
+    Run {
+        /// Which.
+        which: Which,
+        /// Whether what nothing refers to is removed from the repository, too.
+        prune: bool,
+    },
+    /// Back up no more.
+    Remove {
+        /// Which.
+        which: Which,
+    },
+}
+
+/// Which backups.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Which {
+    /// Of this volume; `None`: of all.
+    pub volume: Option<String>,
+    /// To this place; `None`: to any.
+    pub to: Option<String>,
+}
+
+impl Which {
+    fn has(&self, backup: &BackupInfo) -> bool {
+        self.volume.as_ref().is_none_or(|volume| *volume == backup.volume)
+            && self.to.as_ref().is_none_or(|to| *to == backup.to)
+    }
+}
+
+/// How a backup is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupStatus {
+    /// What it is.
+    #[serde(flatten)]
+    pub backup: BackupInfo,
+    /// In a word.
+    pub state: BackupState,
+    /// How old the last backup is, seconds: what was changed since is lost with this cell.
+    pub age_secs: Option<i64>,
+    /// Whether that is more than twice the interval.
+    pub late: bool,
+    /// What a run at work does.
+    pub progress: Option<Progress>,
+    /// Why the last run failed.
+    pub error: Option<String>,
+    /// What the last run could not do, though the backup was made.
+    pub note: Option<String>,
+}
+
+impl BackupStatus {
+    /// Whether an operator must look at it.
+    pub fn is_bad(&self) -> bool {
+        self.late || self.state == BackupState::Failing
+    }
+}
+
+/// How a backup is, in a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackupState {
+    /// None was made yet.
+    #[default]
+    New,
+    /// The last one was made.
+    Good,
+    /// A run is at work.
+    Running,
+    /// The last run has failed.
+    Failing,
+    /// The volume is a copy of one of another cell: that one is backed up there.
+    Copy,
+}
+
+/// Names a backup: volume, place.
+type Id = (String, String);
+
+fn id_of(backup: &BackupInfo) -> Id {
+    (backup.volume.clone(), backup.to.clone())
+}
+
+/// What is known of a backup.
+#[derive(Clone, Default)]
+struct State {
+    running: bool,
+    /// Not before this.
+    next: Nanos,
+    failures: u32,
+    progress: Option<Progress>,
+    error: Option<String>,
+    note: Option<String>,
+}
+
+/// All backups of a cell.
+pub struct Backups(Arc<Shared>);
+
+struct Shared {
+    env: Env,
+    cell: Arc<Cell>,
+    states: Mutex<BTreeMap<Id, State>>,
+    /// A run has ended.
+    changed: Condvar,
+    ended: AtomicBool,
+}
+
+impl Backups {
+    /// Begins to back up what is due.
+    pub fn start(env: &Env, cell: &Arc<Cell>) -> Backups {
+        let shared = Arc::new(Shared {
+            env: env.clone(),
+            cell: cell.clone(),
+            states: Mutex::default(),
+            changed: Condvar::new(),
+            ended: AtomicBool::new(false),
+        });
+        let of = shared.clone();
+        env.spawn("backups", move || {
+            while !of.has_ended() {
+                of.look();
+                of.env.sleep(LOOK);
+            }
+        });
+        Backups(shared)
+    }
+
+    /// Ends all runs.
+    pub fn stop(&self) {
+        let shared = &self.0;
+        shared.ended.store(true, Ordering::Release);
+        let until = shared.env.now() + END_WAIT.as_nanos() as u64;
+        let mut states = shared.states.lock();
+        while states.values().any(|state| state.running) && shared.env.now() < until {
+            shared.changed.wait_for(&mut states, LOOK);
+        }
+    }
+
+    /// How all are.
+    ///
+    /// # Errors
+    /// The cell's.
+    pub fn status(&self) -> Result<Vec<BackupStatus>, Failure> {
+        self.0.status(&Which::default())
+    }
+
+    /// Those that an operator must look at, in words.
+    pub fn troubles(&self) -> Vec<String> {
+        let bad = self.status().unwrap_or_default().into_iter().filter(BackupStatus::is_bad);
+        bad.map(|status| {
+            let BackupInfo { volume, to, .. } = &status.backup;
+            let why = status.error.unwrap_or_else(|| "it is late".into());
+            format!("the backup of volume {volume} to {to}: {why}")
+        })
+        .collect()
+    }
+
+    /// Answers a call.
+    ///
+    /// # Errors
+    /// Why it is not done.
+    pub fn answer(
+        &self,
+        call: &BackupCall,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Vec<BackupStatus>, Failure> {
+        match call {
+            BackupCall::Add { backup } => self.0.add(backup),
+            BackupCall::List { which } => self.0.some(which).and_then(|_| self.0.status(which)),
+            BackupCall::Run { which, prune } => {
+                for backup in self.0.some(which)? {
+                    self.0.run_now(&backup, *prune, progress)?;
+                }
+                self.0.status(which)
+            }
+            BackupCall::Remove { which } => self.0.remove(which),
+        }
+    }
+}
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    fn wall_secs(&self) -> i64 {
+        (self.env.wall() / SECOND) as i64
+    }
+
+    fn all(&self) -> Result<Vec<BackupInfo>, Failure> {
+        Ok(self.cell.admin(&admin::BackupList, &mut |_| ())?.backups)
+    }
+
+    /// Those that are meant; of a volume that is named at least one.
+    fn some(&self, which: &Which) -> Result<Vec<BackupInfo>, Failure> {
+        let found: Vec<BackupInfo> = self.all()?.into_iter().filter(|backup| which.has(backup)).collect();
+        match &which.volume {
+            Some(volume) if found.is_empty() => {
+                let message = format!("volume {volume} has no such backup: see lee backup list");
+                Err(failure(libc::ENOENT, &message))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// Begins the runs that are due.
+    fn look(self: &Arc<Shared>) {
+        let Ok(all) = self.all() else { return };
+        let (now, wall) = (self.env.now(), self.wall_secs());
+        let mut due = Vec::new();
+        {
+            let mut states = self.states.lock();
+            states.retain(|id, state| state.running || all.iter().any(|backup| id_of(backup) == *id));
+            let mut running = states.values().filter(|state| state.running).count();
+            for backup in all {
+                let state = states.entry(id_of(&backup)).or_default();
+                let at =
+                    backup.last.as_ref().map_or(0, |last| last.begun_secs + i64::from(backup.every_secs));
+                if backup.is_copy || state.running || state.next > now || at > wall || running >= RUNS_MAX {
+                    continue;
+                }
+                (state.running, state.progress) = (true, None);
+                running += 1;
+                due.push(backup);
+            }
+        }
+        for backup in due {
+            let (of, begun) = (self.clone(), backup.clone());
+            let spawned = self.env.try_spawn("backup", move || {
+                let result = of.run(&begun, false);
+                of.ends(&begun, result);
+            });
+            if spawned.is_err() {
+                self.ends(&backup, Err(failure(libc::EAGAIN, "there is no thread to spare")));
+            }
+        }
+    }
+
+    /// `Ok`: what could not be done, though the backup was made.
+    fn ends(&self, backup: &BackupInfo, result: Result<Option<String>, Failure>) {
+        leeward_env::give_memory_back();
+        let now = self.env.now();
+        let mut states = self.states.lock();
+        let state = states.entry(id_of(backup)).or_default();
+        (state.running, state.progress) = (false, None);
+        match result {
+            Ok(note) => (state.failures, state.error, state.note) = (0, None, note),
+            Err(failure) => {
+                let wait = RETRY.saturating_mul(1 << state.failures.min(10)).min(RETRY_MAX);
+                state.next = now + wait.as_nanos() as u64;
+                state.failures += 1;
+                if !self.has_ended() {
+                    tracing::warn!("the backup of {} to {}: {}", backup.volume, backup.to, failure.message);
+                    state.error = Some(failure.message);
+                }
+            }
+        }
+        drop(states);
+        self.changed.notify_all();
+    }
+
+    /// Backs up now, after a run that is at work.
+    fn run_now(
+        self: &Arc<Shared>,
+        backup: &BackupInfo,
+        prune: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), Failure> {
+        if backup.is_copy {
+            let message = format!(
+                "volume {} is a copy: back it up in the cell that it is a copy of, or promote it first",
+                backup.volume
+            );
+            return Err(failure(libc::EROFS, &message));
+        }
+        self.take_place(backup, progress)?;
+        let (of, begun) = (self.clone(), backup.clone());
+        let spawned = self.env.try_spawn("backup", move || {
+            let result = of.run(&begun, prune);
+            of.ends(&begun, result.clone());
+            result
+        });
+        let Ok(running) = spawned else {
+            let failure = failure(libc::EAGAIN, "there is no thread to spare");
+            self.ends(backup, Err(failure.clone()));
+            return Err(failure);
+        };
+        while !running.is_finished() {
+            let mut states = self.states.lock();
+            if let Some(at) = states.get(&id_of(backup)).and_then(|state| state.progress.clone()) {
+                progress(at);
+            }
+            self.changed.wait_for(&mut states, Duration::from_millis(100));
+        }
+        running.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the backup has ended"))).map(drop)
+    }
+
+    /// Waits until no run is at work, and takes its place.
+    fn take_place(&self, backup: &BackupInfo, progress: &mut dyn FnMut(Progress)) -> Result<(), Failure> {
+        let mut states = self.states.lock();
+        loop {
+            let at_work = states.values().filter(|state| state.running).count();
+            let state = states.entry(id_of(backup)).or_default();
+            if !state.running && at_work < RUNS_MAX {
+                (state.running, state.progress) = (true, None);
+                return Ok(());
+            }
+            if self.has_ended() {
+                return Err(failure(libc::EAGAIN, "the process ends: try again"));
+            }
+            progress(state.progress.clone().unwrap_or_else(|| waiting("another backup")));
+            self.changed.wait_for(&mut states, LOOK);
+        }
+    }
+
+    fn status(&self, which: &Which) -> Result<Vec<BackupStatus>, Failure> {
+        let (all, wall) = (self.all()?, self.wall_secs());
+        let states = self.states.lock();
+        let shown = all.into_iter().filter(|backup| which.has(backup)).map(|backup| {
+            let state = states.get(&id_of(&backup)).cloned().unwrap_or_default();
+            shown(backup, state, wall)
+        });
+        Ok(shown.collect())
+    }
+
+    fn add(&self, backup: &BackupInfo) -> Result<Vec<BackupStatus>, Failure> {
+        let show = admin::VolumeShow { name: backup.volume.clone() };
+        if self.cell.admin(&show, &mut |_| ())?.copy.is_some() {
+            let message =
+                format!("volume {} is a copy: back it up in the cell that it is a copy of", backup.volume);
+            return Err(failure(libc::EROFS, &message));
+        }
+        // what is wrong with it is said now
+        repositories::make(&self.env, &backup.to, &backup.password_file)?;
+        let backup = self.cell.admin(&admin::BackupSet { backup: backup.clone() }, &mut |_| ())?;
+        self.states.lock().entry(id_of(&backup)).or_default().next = 0;
+        self.status(&Which { volume: Some(backup.volume), to: Some(backup.to) })
+    }
+
+    fn remove(&self, which: &Which) -> Result<Vec<BackupStatus>, Failure> {
+        let all = self.some(which)?;
+        let [backup] = &all[..] else {
+            let message = "that is not one backup: name its volume, and the place with --to";
+            return Err(failure(libc::EINVAL, message));
+        };
+        let status = self.status(which)?;
+        let (volume, to) = id_of(backup);
+        self.cell.admin(&admin::BackupUnset { volume, to }, &mut |_| ())?;
+        self.remove_snapshots(backup, None)?;
+        Ok(status)
+    }
+}
+
+fn waiting(phase: &str) -> Progress {
+    Progress { phase: phase.into(), done: 0, total: 0 }
+}
+
+fn shown(backup: BackupInfo, state: State, wall: i64) -> BackupStatus {
+    let age_secs = backup.last.as_ref().map(|last| (wall - last.begun_secs).max(0));
+    // before there was any: since it was made
+    let age = age_secs.unwrap_or((wall - backup.since_secs).max(0));
+    BackupStatus {
+        state: match &state {
+            _ if backup.is_copy => BackupState::Copy,
+            State { running: true, .. } => BackupState::Running,
+            State { error: Some(_), .. } => BackupState::Failing,
+            _ if backup.last.is_some() => BackupState::Good,
+            _ => BackupState::New,
+        },
+        late: !backup.is_copy && age > 2 * i64::from(backup.every_secs),
+        age_secs,
+        progress: state.progress.filter(|_| state.running),
+        error: state.error,
+        note: state.note,
+        backup,
+    }
+}
+
+/// Watches a run, and ends it with the process.
+struct Watched<'a> {
+    of: &'a Shared,
+    id: Id,
+}
+
+impl Watch for Watched<'_> {
+    fn is_stopped(&self) -> bool {
+        self.of.has_ended()
+    }
+
+    fn report(&self, phase: &str, done: u64, total: u64) {
+        if let Some(state) = self.of.states.lock().get_mut(&self.id) {
+            state.progress = Some(Progress { phase: phase.into(), done, total });
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One run of a backup: a snapshot is taken and stored, and older ones are removed.
+//!
+//! The snapshot that the last backup shows stays in the cell until the next backup is made: what differs from it is
+//! known without a walk. If it is gone every directory is listed, and files are taken over that look as before.
+
+use super::repositories::{self, refusal};
+use super::source::SnapshotSource;
+use super::{SECOND, Shared, Watched, id_of};
+use crate::control::server::failure;
+use crate::system;
+use leeward_env::{dates, hex};
+use leeward_restic::archive;
+use leeward_restic::lock::Lock;
+use leeward_restic::prune;
+use leeward_restic::repository::Repository;
+use leeward_restic::saver::Saver;
+use leeward_restic::snapshot::Snapshot;
+use leeward_restic::tree::Moment;
+use leeward_restic::{Error, ErrorKind, Id};
+use leeward_volume::admin::{
+    BackupInfo, BackupMade, BackupNote, Failure, SnapCreate, SnapInfo, SnapList, SnapRemove, VolumeShow,
+};
+use leeward_volume::format::schedule::{Keep, expired};
+use std::sync::Arc;
+
+/// Names of snapshots that backups take begin with this.
+const PREFIX: &str = "backup-";
+/// Words of tags: which volume of which cell, and which of its snapshots.
+pub const VOLUME: &str = "lee-volume";
+pub const SNAPSHOT: &str = "lee-snapshot";
+/// What nothing refers to is removed after this time.
+const PRUNE_SECS: i64 = 7 * dates::DAY_SECS;
+
+/// The beginning of the names of a backup's snapshots: each has its own.
+fn prefix(backup: &BackupInfo) -> String {
+    let hash =
+        backup.to.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    format!("{PREFIX}{hash:08x}-")
+}
+
+impl Shared {
+    /// Makes a backup. Returns what could not be done besides.
+    pub(super) fn run(
+        self: &Arc<Shared>,
+        backup: &BackupInfo,
+        prune: bool,
+    ) -> Result<Option<String>, Failure> {
+        let begun = self.env.now();
+        let repository = repositories::open(&self.env, &backup.to, &backup.password_file)?;
+        let at = self.cell.admin(&VolumeShow { name: backup.volume.clone() }, &mut |_| ())?.at;
+        let kept = {
+            let holder = repositories::holder(format!("lee-{}", backup.volume));
+            let lock = Lock::take(&repository, &holder, false).map_err(|e| refusal(&e))?;
+            repository.load_index().map_err(|e| refusal(&e))?;
+            let taken = self.take(backup, &at)?;
+            let stored = self.store(backup, &repository, &taken, &lock, begun);
+            if stored.is_err() {
+                // the next run takes another one
+                ignore_missing(
+                    self.cell.admin(&SnapRemove { path: at.clone(), name: taken.name.clone() }, &mut |_| ()),
+                )?;
+            }
+            stored?;
+            taken
+        };
+        self.remove_snapshots(backup, Some(&kept))?;
+        self.forget(backup, &repository, &kept, prune)
+    }
+
+    fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {
+        let list = self.cell.admin(&SnapList { path: Some(at.into()), volume: None }, &mut |_| ())?;
+        Ok(list.snapshots.into_iter().filter(|snap| snap.path == at).collect())
+    }
+
+    /// Removes the backup's snapshots in the cell but one.
+    pub(super) fn remove_snapshots(
+        &self,
+        backup: &BackupInfo,
+        kept: Option<&SnapInfo>,
+    ) -> Result<(), Failure> {
+        let at = self.cell.admin(&VolumeShow { name: backup.volume.clone() }, &mut |_| ())?.at;
+        let prefix = prefix(backup);
+        for snap in self.snapshots(&at)? {
+            if snap.name.starts_with(&prefix) && kept.is_none_or(|kept| kept.name != snap.name) {
+                ignore_missing(
+                    self.cell.admin(&SnapRemove { path: at.clone(), name: snap.name }, &mut |_| ()),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, backup: &BackupInfo, at: &str) -> Result<SnapInfo, Failure> {
+        let wall = self.env.wall();
+        let second = dates::second((wall / SECOND) as i64);
+        let name =
+            format!("{}{}.{:03}Z", prefix(backup), second.trim_end_matches('Z'), wall / 1_000_000 % 1000);
+        self.cell.admin(&SnapCreate { path: at.into(), name }, &mut |_| ())
+    }
+
+    /// What tells the volume's backups from others in the repository.
+    fn lineage(&self, backup: &BackupInfo, snapshot: &str) -> Result<String, Failure> {
+        let reader = self.cell.read_snapshot(&backup.volume, snapshot)?;
+        let born = reader.inode(archive::ROOT).ok().flatten().map(|inode| inode.attr.btime);
+        let born =
+            born.ok_or_else(|| failure(libc::EIO, "the root of the volume cannot be read: run lee fsck"))?;
+        let text = format!("{} {} {}", backup.volume_number, born.secs, born.nanos);
+        Ok(hex::encode(&Id::of(text.as_bytes()).0[..8]))
+    }
+
+    fn store(
+        &self,
+        backup: &BackupInfo,
+        repository: &Arc<Repository>,
+        taken: &SnapInfo,
+        lock: &Lock,
+        begun: u64,
+    ) -> Result<(), Failure> {
+        let lineage = self.lineage(backup, &taken.name)?;
+        let begun_secs = self.wall_secs();
+        let last = newest(repository, &lineage).map_err(|e| refusal(&e))?;
+        let before = last.as_ref().and_then(|(_, snapshot)| snapshot.tag(SNAPSHOT));
+        let before = before.and_then(|name| self.cell.read_snapshot(&backup.volume, name).ok());
+        let now = self.cell.read_snapshot(&backup.volume, &taken.name)?;
+        let source = SnapshotSource::new(now, before).map_err(|e| refusal(&e))?;
+        let watch = Watched { of: self, id: id_of(backup) };
+        let stored = (|| {
+            let mut saver = Saver::new(repository)?;
+            let what = (&source as &dyn archive::Source, backup.volume.as_bytes(), device(backup));
+            let older = last.as_ref().map(|(_, snapshot)| &snapshot.tree);
+            let (tree, done) = archive::store(what, older, &mut saver, repository, &watch)?;
+            let sent = saver.finish()?;
+            if lock.is_lost() {
+                let text =
+                    format!("the lock of {} could not be renewed for too long: run it again", backup.to);
+                return Err(Error::new(ErrorKind::Place, text));
+            }
+            let time = Moment { secs: taken.time_secs, nanos: 0 };
+            let snapshot = Snapshot {
+                time,
+                parent: last.as_ref().map(|(id, _)| *id),
+                tree,
+                paths: vec![format!("/{}", backup.volume)],
+                hostname: system::host(),
+                username: "leeward".into(),
+                tags: vec![format!("{VOLUME}={lineage}"), format!("{SNAPSHOT}={}", taken.name)],
+                program_version: concat!("leeward ", env!("CARGO_PKG_VERSION")).into(),
+            };
+            Ok((repository.add_snapshot(&snapshot)?, done, sent))
+        })();
+        let (id, done, sent_bytes) = stored.map_err(|e: Error| refusal(&e))?;
+        tracing::info!(
+            "backed up volume {} to {}: snapshot {}, {} directories written and {} kept, {} files read, {sent_bytes} bytes stored",
+            backup.volume,
+            backup.to,
+            id.short(),
+            done.dirs,
+            done.dirs_kept,
+            done.files_read
+        );
+        let last = BackupMade {
+            snapshot: taken.name.clone(),
+            id: id.to_string(),
+            begun_secs,
+            took_ms: (self.env.now() - begun) / 1_000_000,
+            sent_bytes,
+            files_read: done.files_read,
+            bytes_read: done.bytes_read,
+        };
+        let (volume, to) = id_of(backup);
+        self.cell
+            .admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())
+            .map(drop)
+    }
+
+    /// Removes backups from the repository that are not kept, and now and then what nothing refers to. Others who
+    /// work there are not waited for.
+    fn forget(
+        &self,
+        backup: &BackupInfo,
+        repository: &Arc<Repository>,
+        kept: &SnapInfo,
+        prune: bool,
+    ) -> Result<Option<String>, Failure> {
+        let now = self.wall_secs();
+        let lineage = self.lineage(backup, &kept.name)?;
+        let keep: Keep = backup.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
+        let own = own(repository, &lineage).map_err(|e| refusal(&e))?;
+        let times: Vec<i64> = own.iter().map(|(_, snapshot)| snapshot.time.secs).collect();
+        let old = expired(&times, now, keep);
+        let gone: Vec<Id> =
+            own.iter().filter(|(_, s)| old.contains(&s.time.secs)).map(|(id, _)| *id).collect();
+        let due = prune || now - backup.pruned_secs.max(backup.since_secs) > PRUNE_SECS;
+        if gone.is_empty() && !due {
+            return Ok(None);
+        }
+        let holder = repositories::holder(format!("lee-{}", backup.volume));
+        let lock = match Lock::take(repository, &holder, true) {
+            Ok(lock) => lock,
+            Err(e) if e.kind == ErrorKind::Locked && !prune => {
+                return Ok(Some(format!("old backups stay until the next run: {e}")));
+            }
+            Err(e) => return Err(refusal(&e)),
+        };
+        gone.iter().try_for_each(|id| repository.remove_snapshot(id)).map_err(|e| refusal(&e))?;
+        if due {
+            let watch = Watched { of: self, id: id_of(backup) };
+            prune::prune(repository, &lock, &watch).map_err(|e| refusal(&e))?;
+            let (volume, to) = id_of(backup);
+            self.cell.admin(&BackupNote { volume, to, last: None, pruned_secs: Some(now) }, &mut |_| ())?;
+        }
+        Ok(None)
+    }
+}
+
+/// The file system that inode numbers are of.
+fn device(backup: &BackupInfo) -> u64 {
+    u64::from(backup.volume_number) + 1
+}
+
+/// The volume's snapshots in a repository, oldest first.
+fn own(repository: &Repository, lineage: &str) -> leeward_restic::Result<Vec<(Id, Snapshot)>> {
+    let all = repository.snapshots()?;
+    Ok(all.into_iter().filter(|(_, snapshot)| snapshot.tag(VOLUME) == Some(lineage)).collect())
+}
+
+fn newest(repository: &Repository, lineage: &str) -> leeward_restic::Result<Option<(Id, Snapshot)>> {
+    Ok(own(repository, lineage)?.pop())
+}
+
+fn ignore_missing<T>(done: Result<T, Failure>) -> Result<(), Failure> {
+    match done {
+        Err(e) if e.errno != libc::ENOENT => Err(e),
+        _ => Ok(()),
+    }
+}

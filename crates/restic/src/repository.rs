@@ -1,0 +1,323 @@
+//! A repository: its keys, its files, and what is in it.
+
+use crate::chunk::{Polynomial, Tables};
+use crate::crypto::{Key, KeyFile};
+use crate::files::Files;
+use crate::index::{Index, IndexFile};
+use crate::pack::{self, Blob, BlobKind};
+use crate::snapshot::Snapshot;
+use crate::tree::{self, EachNode, Moment};
+use crate::{Error, ErrorKind, Id, Result};
+use leeward_env::Env;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The version of the format: with compression.
+const VERSION: u32 = 2;
+/// The first byte of a compressed file of a repository.
+const COMPRESSED: u8 = 2;
+/// A file of a repository but packs is not longer.
+const FILE_BYTES_MAX: usize = 1 << 30;
+/// Bytes of a pack that are read at once for trees, and how many such parts are kept.
+const PART_BYTES: u64 = 2 << 20;
+const PARTS_MAX: usize = 16;
+
+/// The file `config`.
+#[derive(Serialize, Deserialize)]
+struct Config {
+    version: u32,
+    id: Id,
+    chunker_polynomial: String,
+}
+
+/// A repository that is open.
+pub struct Repository {
+    pub(crate) env: Env,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) key: Key,
+    pub(crate) tables: Tables,
+    pub(crate) index: Mutex<Index>,
+    /// Files below `index` that are in `index`.
+    pub(crate) index_files: Mutex<Vec<Id>>,
+    id: Id,
+    parts: Mutex<VecDeque<Part>>,
+}
+
+/// A part of a pack.
+struct Part {
+    pack: Id,
+    offset: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl Repository {
+    /// Makes a repository where there is none.
+    ///
+    /// # Errors
+    /// The place's; also where there is one.
+    pub fn create(env: &Env, files: &Arc<dyn Files>, password: &str, hostname: &str) -> Result<()> {
+        let place = files.place();
+        check_password(password)?;
+        if files.get("config")?.is_some() {
+            return Err(Error::new(ErrorKind::Failed, format!("there is a repository in {place} already")));
+        }
+        for dir in ["keys", "data", "snapshots"] {
+            if !files.list(dir)?.is_empty() {
+                let text = format!(
+                    "{place} has {dir} of a repository, and no config: name another place, or restore that file"
+                );
+                return Err(Error::new(ErrorKind::Failed, text));
+            }
+        }
+        files.prepare()?;
+        let key = Key::random(env);
+        let created = Moment { secs: (env.wall() / 1_000_000_000) as i64, nanos: 0 }.to_string();
+        let file = KeyFile::seal(env, &key, password, (created, hostname.into()))?;
+        let text = to_json(&file);
+        files.put(&format!("keys/{}", Id::of(&text)), text)?;
+        let config = Config {
+            version: VERSION,
+            id: Id(env.secret()),
+            chunker_polynomial: format!("{:x}", Polynomial::random(env).0),
+        };
+        files.put("config", key.seal(env, &to_json(&config)))
+    }
+
+    /// Whether there is one.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn exists(files: &Arc<dyn Files>) -> Result<bool> {
+        Ok(files.get("config")?.is_some())
+    }
+
+    /// Opens one.
+    ///
+    /// # Errors
+    /// NoRepository, Password, Damaged; the place's.
+    pub fn open(env: &Env, files: &Arc<dyn Files>, password: &str) -> Result<Repository> {
+        let place = files.place();
+        check_password(password)?;
+        let none = || Error::new(ErrorKind::NoRepository, format!("there is no repository in {place}"));
+        let config = files.get("config")?.ok_or_else(none)?;
+        let key = find_key(files, password)?;
+        let damaged = || {
+            Error::damaged(format!("{place}/config is damaged: copy it from another copy of the repository"))
+        };
+        let text = key.open(config).ok_or_else(damaged)?;
+        let config: Config = serde_json::from_slice(&text).map_err(|_| damaged())?;
+        if config.version != VERSION {
+            let text = format!(
+                "the repository {place} has version {}, and this program knows {VERSION}: run restic migrate, or make \
+                 another repository",
+                config.version
+            );
+            return Err(Error::new(ErrorKind::Failed, text));
+        }
+        let polynomial = u64::from_str_radix(&config.chunker_polynomial, 16).ok().map(Polynomial);
+        let polynomial = polynomial.filter(|p| p.is_irreducible()).ok_or_else(damaged)?;
+        Ok(Repository {
+            env: env.clone(),
+            files: files.clone(),
+            key,
+            tables: Tables::new(polynomial),
+            index: Mutex::default(),
+            index_files: Mutex::default(),
+            id: config.id,
+            parts: Mutex::default(),
+        })
+    }
+
+    /// Its id, which tells it from others.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// The place, for messages.
+    pub fn place(&self) -> String {
+        self.files.place()
+    }
+
+    /// Seals a file that is no pack.
+    fn seal(&self, plain: Vec<u8>) -> Vec<u8> {
+        let stored = pack::Compressed::new(plain);
+        if stored.plain_len == 0 {
+            return self.key.seal(&self.env, &stored.bytes);
+        }
+        let mut bytes = vec![COMPRESSED];
+        bytes.extend_from_slice(&stored.bytes);
+        self.key.seal(&self.env, &bytes)
+    }
+
+    pub(crate) fn put_json(&self, dir: &str, value: &impl Serialize) -> Result<Id> {
+        let sealed = self.seal(to_json(value));
+        let id = Id::of(&sealed);
+        self.files.put(&format!("{dir}/{id}"), sealed)?;
+        Ok(id)
+    }
+
+    fn open_file(&self, dir: &str, id: &Id) -> Result<Option<Vec<u8>>> {
+        let Some(sealed) = self.files.get(&format!("{dir}/{id}"))? else { return Ok(None) };
+        let damaged = || Error::damaged(format!("{}/{dir}/{id} is damaged", self.place()));
+        if Id::of(&sealed) != *id {
+            return Err(damaged());
+        }
+        let stored = self.key.open(sealed).ok_or_else(damaged)?;
+        match stored.first() {
+            Some(&COMPRESSED) => {
+                let mut plain = Vec::new();
+                let from = zstd::stream::read::Decoder::new(&stored[1..]).map_err(|_| damaged())?;
+                let mut from = std::io::Read::take(from, FILE_BYTES_MAX as u64);
+                std::io::Read::read_to_end(&mut from, &mut plain).map_err(|_| damaged())?;
+                Ok(Some(plain))
+            }
+            Some(b'{' | b'[') => Ok(Some(stored)),
+            _ => Err(damaged()),
+        }
+    }
+
+    pub(crate) fn get_json<T: DeserializeOwned>(&self, dir: &str, id: &Id) -> Result<Option<T>> {
+        let Some(text) = self.open_file(dir, id)? else { return Ok(None) };
+        let damaged = |e| Error::damaged(format!("{}/{dir}/{id} cannot be read: {e}", self.place()));
+        serde_json::from_slice(&text).map(Some).map_err(damaged)
+    }
+
+    /// Reads which blobs there are. To be called again after others have changed that.
+    ///
+    /// # Errors
+    /// Damaged; the place's.
+    pub fn load_index(&self) -> Result<()> {
+        let (mut index, mut files) = (Index::default(), Vec::new());
+        for (name, _) in self.files.list("index")? {
+            let Some(id) = Id::parse(&name) else { continue };
+            // gone meanwhile: another one has what was in it, and was listed or will be
+            let Some(text) = self.open_file("index", &id)? else { continue };
+            IndexFile::parse(&text)?.each(|pack, blobs| index.add(pack, &blobs));
+            files.push(id);
+        }
+        *self.index.lock() = index;
+        *self.index_files.lock() = files;
+        Ok(())
+    }
+
+    /// All snapshots, oldest first.
+    ///
+    /// # Errors
+    /// Damaged; the place's.
+    pub fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
+        let mut all = Vec::new();
+        for (name, _) in self.files.list("snapshots")? {
+            let Some(id) = Id::parse(&name) else { continue };
+            if let Some(snapshot) = self.get_json::<Snapshot>("snapshots", &id)? {
+                all.push((id, snapshot));
+            }
+        }
+        all.sort_by_key(|(id, s)| (s.time.secs, s.time.nanos, *id));
+        Ok(all)
+    }
+
+    /// Adds a snapshot, whose tree is stored.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn add_snapshot(&self, snapshot: &Snapshot) -> Result<Id> {
+        self.put_json("snapshots", snapshot)
+    }
+
+    /// Removes a snapshot. What only it refers to stays until the repository is pruned.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn remove_snapshot(&self, id: &Id) -> Result<()> {
+        self.files.remove(&format!("snapshots/{id}"))
+    }
+
+    pub(crate) fn find(&self, kind: BlobKind, id: &Id) -> Result<(Id, Blob)> {
+        let found = self.index.lock().find(kind, id);
+        found.ok_or_else(|| {
+            Error::damaged(format!("the repository {} has no blob {id}: run lee backup check", self.place()))
+        })
+    }
+
+    /// What is stored of a blob, opened but not decompressed.
+    fn stored(&self, pack: &Id, blob: &Blob) -> Result<Vec<u8>> {
+        let (offset, len) = (u64::from(blob.offset), u64::from(blob.len));
+        let end = offset + len;
+        let mut parts = self.parts.lock();
+        let has = |part: &Part| {
+            part.pack == *pack && part.offset <= offset && part.offset + part.bytes.len() as u64 >= end
+        };
+        let part = match parts.iter().position(has).and_then(|at| parts.remove(at)) {
+            Some(part) => part,
+            None => {
+                drop(parts);
+                let part = self.read_part(pack, offset, len)?;
+                parts = self.parts.lock();
+                part
+            }
+        };
+        let (bytes, from) = (part.bytes.clone(), (offset - part.offset) as usize);
+        parts.push_front(part);
+        parts.truncate(PARTS_MAX);
+        drop(parts);
+        let sealed = bytes.get(from..from + len as usize).unwrap_or_default().to_vec();
+        let damaged = || Error::damaged(format!("blob {} is damaged: run lee backup check", blob.id));
+        self.key.open(sealed).ok_or_else(damaged)
+    }
+
+    /// The part of a pack from here on, as far as its blobs are known to go.
+    fn read_part(&self, pack: &Id, offset: u64, len: u64) -> Result<Part> {
+        let end = self.index.lock().end_of(pack).max(offset + len);
+        let len = (end - offset).min(PART_BYTES).max(len);
+        let bytes = Arc::new(self.files.get_range(&pack.pack_name(), offset, len)?);
+        Ok(Part { pack: *pack, offset, bytes })
+    }
+
+    /// Reads a tree node by node.
+    ///
+    /// # Errors
+    /// Damaged; the place's; those of `each`.
+    pub fn tree(&self, id: &Id, each: &mut EachNode<'_>) -> Result<()> {
+        let (pack, blob) = self.find(BlobKind::Tree, id)?;
+        tree::read_stored(id, self.stored(&pack, &blob)?, blob.plain_len, each)
+    }
+
+    /// A chunk of a file.
+    ///
+    /// # Errors
+    /// Damaged; the place's.
+    pub fn data(&self, id: &Id) -> Result<Vec<u8>> {
+        let (pack, blob) = self.find(BlobKind::Data, id)?;
+        let sealed = self.files.get_range(&pack.pack_name(), blob.offset.into(), blob.len.into())?;
+        pack::open_blob(&self.key, &blob, sealed)
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("numbers and strings make JSON")
+}
+
+fn check_password(password: &str) -> Result<()> {
+    match password {
+        "" => Err(Error::new(ErrorKind::Password, "the password is empty: write one to its file")),
+        _ => Ok(()),
+    }
+}
+
+fn find_key(files: &Arc<dyn Files>, password: &str) -> Result<Key> {
+    for (name, _) in files.list("keys")? {
+        let Some(text) = files.get(&format!("keys/{name}"))? else { continue };
+        let Ok(file) = serde_json::from_slice::<KeyFile>(&text) else { continue };
+        if let Some(key) = file.open(password)? {
+            return Ok(key);
+        }
+    }
+    let text = format!(
+        "the password opens no key of the repository {}: check the file of the password",
+        files.place()
+    );
+    Err(Error::new(ErrorKind::Password, text))
+}
