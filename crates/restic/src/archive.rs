@@ -38,6 +38,9 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// Names and values of extended attributes.
+pub type Attributes = Vec<(Box<[u8]>, Box<[u8]>)>;
+
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -60,7 +63,7 @@ pub struct Meta {
     /// The target of a symbolic link.
     pub target: Box<[u8]>,
     /// Extended attributes.
-    pub attributes: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub attributes: Attributes,
 }
 
 /// What has changed since an older tree.

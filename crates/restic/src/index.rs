@@ -73,6 +73,8 @@ pub struct Found {
     offset: u32,
     len: u32,
     plain_len: u32,
+    /// Whether a snapshot refers to it, as far as that was looked at.
+    marked: bool,
 }
 
 /// No pack yet.
@@ -101,7 +103,8 @@ impl Index {
         let known = &mut self.ends[number as usize];
         *known = end.max(*known);
         for b in blobs {
-            let found = Found { pack: number, offset: b.offset, len: b.len, plain_len: b.plain_len };
+            let found =
+                Found { pack: number, offset: b.offset, len: b.len, plain_len: b.plain_len, marked: false };
             let known = self.blobs[b.kind as usize].entry(b.id).or_insert(found);
             if known.pack == PENDING {
                 *known = found;
@@ -114,7 +117,7 @@ impl Index {
         let blobs = &mut self.blobs[kind as usize];
         let is_new = !blobs.contains_key(&id);
         if is_new {
-            blobs.insert(id, Found { pack: PENDING, offset: 0, len: 0, plain_len: 0 });
+            blobs.insert(id, Found { pack: PENDING, offset: 0, len: 0, plain_len: 0, marked: false });
         }
         is_new
     }
@@ -145,9 +148,18 @@ impl Index {
         &self.packs
     }
 
-    /// How many blobs there are.
-    pub fn len(&self) -> usize {
-        self.blobs.iter().map(FxHashMap::len).sum()
+    /// Marks a blob. False: it was marked already. `None`: it is not there.
+    pub fn mark(&mut self, kind: BlobKind, id: &Id) -> Option<bool> {
+        let found = self.blobs[kind as usize].get_mut(id).filter(|found| found.pack != PENDING)?;
+        Some(!std::mem::replace(&mut found.marked, true))
+    }
+
+    /// Whether a marked blob is looked for in this pack.
+    pub fn is_needed_in(&self, pack: &Id, blob: &Blob) -> bool {
+        let found = self.blobs[blob.kind as usize].get(&blob.id).filter(|found| found.marked);
+        found.is_some_and(|found| {
+            self.packs.get(found.pack as usize) == Some(pack) && found.offset == blob.offset
+        })
     }
 }
 

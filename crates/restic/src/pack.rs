@@ -159,7 +159,12 @@ pub fn parse_header(key: &Key, sealed: Vec<u8>, pack: &Id) -> Result<Vec<Blob>> 
 /// Damaged.
 pub fn open_blob(key: &Key, blob: &Blob, sealed: Vec<u8>) -> Result<Vec<u8>> {
     let damaged = || Error::damaged(format!("blob {} is damaged: run lee backup check", blob.id));
-    let stored = key.open(sealed).ok_or_else(damaged)?;
+    plain(blob, key.open(sealed).ok_or_else(damaged)?)
+}
+
+/// What a blob is, from what was sealed.
+pub(crate) fn plain(blob: &Blob, stored: Vec<u8>) -> Result<Vec<u8>> {
+    let damaged = || Error::damaged(format!("blob {} is damaged: run lee backup check", blob.id));
     let plain = match blob.plain_len {
         0 => stored,
         len => zstd::bulk::decompress(&stored, len as usize).map_err(|_| damaged())?,

@@ -194,13 +194,20 @@ impl Repository {
         for (name, _) in self.files.list("index")? {
             let Some(id) = Id::parse(&name) else { continue };
             // gone meanwhile: another one has what was in it, and was listed or will be
-            let Some(text) = self.open_file("index", &id)? else { continue };
-            IndexFile::parse(&text)?.each(|pack, blobs| index.add(pack, &blobs));
-            files.push(id);
+            if self.read_index(&id, |pack, blobs| index.add(pack, &blobs))? {
+                files.push(id);
+            }
         }
         *self.index.lock() = index;
         *self.index_files.lock() = files;
         Ok(())
+    }
+
+    /// Reads an index; false: it is gone.
+    pub(crate) fn read_index(&self, id: &Id, each: impl FnMut(Id, Vec<Blob>)) -> Result<bool> {
+        let Some(text) = self.open_file("index", id)? else { return Ok(false) };
+        IndexFile::parse(&text)?.each(each);
+        Ok(true)
     }
 
     /// All snapshots, oldest first.
@@ -270,6 +277,7 @@ impl Repository {
 
     /// The part of a pack from here on, as far as its blobs are known to go.
     fn read_part(&self, pack: &Id, offset: u64, len: u64) -> Result<Part> {
+        // chunks and directories are mostly read in the order in which they were written
         let end = self.index.lock().end_of(pack).max(offset + len);
         let len = (end - offset).min(PART_BYTES).max(len);
         let bytes = Arc::new(self.files.get_range(&pack.pack_name(), offset, len)?);
@@ -291,8 +299,7 @@ impl Repository {
     /// Damaged; the place's.
     pub fn data(&self, id: &Id) -> Result<Vec<u8>> {
         let (pack, blob) = self.find(BlobKind::Data, id)?;
-        let sealed = self.files.get_range(&pack.pack_name(), blob.offset.into(), blob.len.into())?;
-        pack::open_blob(&self.key, &blob, sealed)
+        pack::plain(&blob, self.stored(&pack, &blob)?)
     }
 }
 

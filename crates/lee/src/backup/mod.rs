@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The word of the tag that says which volume a backup in a repository is of.
+pub const VOLUME_TAG: &str = run::VOLUME;
 /// How often it is looked which are due.
 const LOOK: Duration = Duration::from_secs(1);
 /// Runs at the same time: each holds the index of its repository in memory.

@@ -26,8 +26,8 @@ use std::sync::Arc;
 /// Names of snapshots that backups take begin with this.
 const PREFIX: &str = "backup-";
 /// Words of tags: which volume of which cell, and which of its snapshots.
-pub const VOLUME: &str = "lee-volume";
-pub const SNAPSHOT: &str = "lee-snapshot";
+pub(super) const VOLUME: &str = "lee-volume";
+const SNAPSHOT: &str = "lee-snapshot";
 /// What nothing refers to is removed after this time.
 const PRUNE_SECS: i64 = 7 * dates::DAY_SECS;
 

@@ -1,5 +1,7 @@
 //! `lee backup`: volumes in repositories of restic's format.
 
+mod repositories;
+
 use super::Invocation;
 use crate::backup::{BackupCall, BackupState, BackupStatus, Which};
 use crate::control::client::{Client, Unreached};
@@ -9,7 +11,8 @@ use crate::progress::Bar;
 use crate::{locate, mounts, size, when};
 use leeward_volume::admin::{self, BackupInfo};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Back volumes up to a cold store: encrypted, deduplicated, in the format of restic
 ///
@@ -51,6 +54,30 @@ enum Action {
         #[arg(long)]
         prune: bool,
     },
+    /// Show the backups that a repository has
+    Show(RepositoryArgs),
+    /// Look whether a repository is whole, and all that its backups need is there
+    Check {
+        #[command(flatten)]
+        repository: RepositoryArgs,
+        /// Read all of it, and compare it with checksums
+        #[arg(long)]
+        read_data: bool,
+    },
+    /// Restore a backup into a directory
+    ///
+    /// With --from and --password-file this needs no cell, only the repository. Not run by root, all will belong to
+    /// you.
+    Restore {
+        /// The volume, for its newest backup; or the id of a backup, as `lee backup show` prints it
+        #[arg(value_name = "VOLUME|ID")]
+        what: String,
+        /// A directory that is empty, or not there yet
+        #[arg(long, value_name = "PATH")]
+        to: PathBuf,
+        #[command(flatten)]
+        from: FromArgs,
+    },
     /// Back a volume up no more; the repository stays
     Remove(OneArgs),
 }
@@ -84,6 +111,24 @@ struct OneArgs {
     to: Option<String>,
 }
 
+#[derive(Debug, clap::Args)]
+struct RepositoryArgs {
+    /// The volume [default: all that are backed up]
+    volume: Option<String>,
+    #[command(flatten)]
+    from: FromArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct FromArgs {
+    /// The repository, where the cell is lost or has several: an absolute path, or s3://BUCKET/PREFIX[?profile=NAME]
+    #[arg(long, value_name = "PLACE")]
+    from: Option<String>,
+    /// The file with its password [default: the one that the cell knows]
+    #[arg(long, value_name = "FILE", requires = "from")]
+    password_file: Option<String>,
+}
+
 impl OneArgs {
     fn which(self) -> Which {
         Which { volume: Some(self.volume), to: self.to }
@@ -94,8 +139,13 @@ impl OneArgs {
 ///
 /// # Errors
 /// What the cell says, or that it is not served.
-pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
-    match args.action {
+pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
+    let shown = match args.action {
+        Action::Check { repository, read_data } => {
+            return repositories::check(invocation, repository, read_data);
+        }
+        Action::Restore { what, to, from } => return repositories::restore(invocation, &what, &to, from),
+        Action::Show(args) => repositories::show(invocation, args),
         Action::Add(args) => add(invocation, args),
         Action::List { volume } => {
             let all = ask(invocation, BackupCall::List { which: Which { volume, to: None } })?;
@@ -113,7 +163,8 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
                 })
             })
         }
-    }
+    };
+    shown.map(|()| ExitCode::SUCCESS)
 }
 
 fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {

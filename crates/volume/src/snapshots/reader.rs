@@ -36,6 +36,9 @@ pub struct SnapshotEntry {
     pub kind: Kind,
 }
 
+/// Names and values of extended attributes.
+type Xattrs = Vec<(Box<[u8]>, Box<[u8]>)>;
+
 /// An inode of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotInode {
@@ -44,7 +47,7 @@ pub struct SnapshotInode {
     /// The target of a symbolic link.
     pub target: Box<[u8]>,
     /// Extended attributes, POSIX ACLs among them.
-    pub xattrs: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub xattrs: Xattrs,
 }
 
 /// What has changed between two snapshots.
@@ -213,8 +216,8 @@ fn reached(tree: Tree<'_>, dirs: BTreeSet<u64>) -> Result<BTreeSet<u64>> {
     Ok(found)
 }
 
-fn xattrs(tree: Tree<'_>, inode: u64) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>> {
-    let mut all = Vec::new();
+fn xattrs(tree: Tree<'_>, inode: u64) -> Result<Xattrs> {
+    let mut all = Xattrs::new();
     let (mut from, to) = keys::xattr_range(tree.node(inode));
     loop {
         let (page, next) = tree.shard.scan(&from, &to, PAGE)?;
