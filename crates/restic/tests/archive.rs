@@ -1,0 +1,509 @@
+//! Random trees, changed at random and stored again and again: what is taken over is what a whole walk stores, what is
+//! restored is what was stored, and a power cut at any moment leaves a repository that is whole.
+
+use leeward_env::Env;
+use leeward_env::disk::Disk;
+use leeward_env::disk::sim::{Fault, SimDisk};
+use leeward_restic::archive::{Changes, Entry, Meta, ROOT, Source, Summary, store};
+use leeward_restic::check::check;
+use leeward_restic::files::{Directory, Files};
+use leeward_restic::lock::{Holder, Lock};
+use leeward_restic::prune::prune;
+use leeward_restic::repository::Repository;
+use leeward_restic::restore::restore;
+use leeward_restic::saver::Saver;
+use leeward_restic::snapshot::Snapshot;
+use leeward_restic::tree::{Moment, NodeKind};
+use leeward_restic::{Error, ErrorKind, Id, Result, Unwatched};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+const PASSWORD: &str = "open sesame";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inode {
+    kind: NodeKind,
+    content: Vec<u8>,
+    mode: u32,
+    time: i64,
+    links: u64,
+    parent: u64,
+    names: BTreeMap<Vec<u8>, u64>,
+}
+
+/// A tree in memory.
+#[derive(Clone)]
+struct Tree {
+    inodes: BTreeMap<u64, Inode>,
+    next: u64,
+    clock: i64,
+    state: u64,
+}
+
+impl Tree {
+    fn new(seed: u64) -> Tree {
+        let mut tree = Tree { inodes: BTreeMap::new(), next: ROOT, clock: 1_000_000_000, state: seed };
+        tree.make(NodeKind::Dir, 0);
+        tree
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % below.max(1)
+    }
+
+    fn make(&mut self, kind: NodeKind, parent: u64) -> u64 {
+        let inode = self.next;
+        self.next += 1;
+        self.clock += 1;
+        let made = Inode {
+            kind,
+            content: Vec::new(),
+            mode: 0o640,
+            time: self.clock,
+            links: 1,
+            parent,
+            names: BTreeMap::new(),
+        };
+        self.inodes.insert(inode, made);
+        inode
+    }
+
+    fn at(&mut self, inode: u64) -> &mut Inode {
+        self.clock += 1;
+        let clock = self.clock;
+        let found = self.inodes.get_mut(&inode).expect("it is there");
+        found.time = clock;
+        found
+    }
+
+    fn any(&mut self, wanted: impl Fn(&Inode) -> bool) -> Option<u64> {
+        let all: Vec<u64> = self.inodes.iter().filter(|(_, i)| wanted(i)).map(|(n, _)| *n).collect();
+        let at = self.random(all.len() as u64) as usize;
+        all.get(at).copied()
+    }
+
+    fn any_dir(&mut self) -> u64 {
+        self.any(|i| i.kind == NodeKind::Dir).expect("the root")
+    }
+
+    fn any_name(&mut self) -> Option<(u64, Vec<u8>, u64)> {
+        let dir = self.any(|i| !i.names.is_empty())?;
+        let names: Vec<(Vec<u8>, u64)> = self.inodes[&dir].names.clone().into_iter().collect();
+        let at = self.random(names.len() as u64) as usize;
+        names.get(at).map(|(name, inode)| (dir, name.clone(), *inode))
+    }
+
+    fn new_name(&mut self) -> Vec<u8> {
+        let n = self.random(1 << 20);
+        if n.is_multiple_of(7) { format!("\u{e4}{n}\n").into_bytes() } else { format!("{n:x}").into_bytes() }
+    }
+
+    fn add_name(&mut self, dir: u64, inode: u64) {
+        let name = self.new_name();
+        if self.inodes[&dir].names.contains_key(&name) {
+            return;
+        }
+        self.at(dir).names.insert(name, inode);
+    }
+
+    fn is_below(&self, dir: u64, top: u64) -> bool {
+        std::iter::successors(Some(dir), |at| self.inodes.get(at).map(|i| i.parent))
+            .take(1000)
+            .any(|at| at == top)
+    }
+
+    fn remove(&mut self, dir: u64, name: &[u8], inode: u64) {
+        self.at(dir).names.remove(name);
+        for (name, below) in self.inodes[&inode].names.clone() {
+            self.remove(inode, &name, below);
+        }
+        let left = self.at(inode);
+        left.links -= 1;
+        if left.links == 0 {
+            self.inodes.remove(&inode);
+        } else if self.inodes[&inode].parent == dir {
+            let other = self.inodes.iter().find(|(_, i)| i.names.values().any(|n| *n == inode));
+            let other = *other.expect("it has a name").0;
+            self.at(inode).parent = other;
+        }
+    }
+
+    fn write(&mut self, inode: u64) {
+        let len = if self.random(10) == 0 { self.random(3 << 20) } else { self.random(3000) };
+        let seed = self.random(1 << 30);
+        let zeros = self.random(4) == 0;
+        let content =
+            (0..len).map(|n| if zeros { 0 } else { (seed.wrapping_mul(n + 77) >> 9) as u8 }).collect();
+        self.at(inode).content = content;
+    }
+
+    fn step(&mut self) {
+        match self.random(10) {
+            0..3 => {
+                let dir = self.any_dir();
+                let file = self.make(NodeKind::File, dir);
+                self.write(file);
+                let before = self.inodes[&dir].names.len();
+                self.add_name(dir, file);
+                if self.inodes[&dir].names.len() == before {
+                    self.inodes.remove(&file);
+                }
+            }
+            3 => {
+                let dir = self.any_dir();
+                let made = self.make(NodeKind::Dir, dir);
+                let before = self.inodes[&dir].names.len();
+                self.add_name(dir, made);
+                if self.inodes[&dir].names.len() == before {
+                    self.inodes.remove(&made);
+                }
+            }
+            4 => {
+                if let Some(file) = self.any(|i| i.kind == NodeKind::File) {
+                    self.write(file);
+                }
+            }
+            5 => {
+                if let Some(inode) = self.any(|i| i.parent != 0) {
+                    let mode = 0o600 + self.random(0o100) as u32;
+                    self.at(inode).mode = mode;
+                }
+            }
+            6 | 7 => self.rename(),
+            8 => {
+                let dir = self.any_dir();
+                if let Some(file) = self.any(|i| i.kind == NodeKind::File) {
+                    let before = self.inodes[&dir].names.len();
+                    self.add_name(dir, file);
+                    self.at(file).links += (self.inodes[&dir].names.len() - before) as u64;
+                }
+            }
+            _ => {
+                if let Some((dir, name, inode)) = self.any_name() {
+                    self.remove(dir, &name, inode);
+                }
+            }
+        }
+    }
+
+    fn rename(&mut self) {
+        let (Some((dir, name, inode)), to) = (self.any_name(), self.any_dir()) else { return };
+        let new = self.new_name();
+        if self.inodes[&to].names.contains_key(&new) || self.is_below(to, inode) {
+            return;
+        }
+        self.at(dir).names.remove(&name);
+        self.at(to).names.insert(new, inode);
+        let moved = self.at(inode);
+        if moved.parent == dir {
+            moved.parent = to;
+        }
+    }
+
+    /// As a cell tells it.
+    fn changes_since(&self, old: &Tree) -> Changes {
+        let mut changes = Changes::default();
+        for (inode, is) in &self.inodes {
+            let was = old.inodes.get(inode);
+            if was == Some(is) {
+                continue;
+            }
+            changes.inodes.insert(*inode, was.is_none_or(|was| was.content != is.content));
+            if was.map(|was| &was.names) != Some(&is.names) {
+                changes.dirs.insert(*inode);
+            }
+            let of = self.inodes.iter().filter(|(_, dir)| dir.names.values().any(|n| n == inode));
+            changes.dirs.extend(of.map(|(dir, _)| *dir));
+        }
+        changes.dirs.retain(|dir| self.inodes[dir].kind == NodeKind::Dir);
+        for dir in changes.dirs.clone() {
+            let above = std::iter::successors(Some(dir), |at| self.inodes.get(at).map(|i| i.parent));
+            changes.dirs.extend(above.take_while(|at| *at != 0));
+        }
+        changes
+    }
+}
+
+struct Shown<'a> {
+    now: &'a Tree,
+    before: Option<(&'a Tree, Changes)>,
+}
+
+impl Source for Shown<'_> {
+    fn page(&self, dir: u64, after: Option<&[u8]>) -> Result<Vec<Entry>> {
+        let names = self.now.inodes[&dir].names.iter();
+        let next = names.filter(|(name, _)| after.is_none_or(|after| &name[..] > after)).take(3);
+        let entry = |(name, inode): (&Vec<u8>, &u64)| Entry {
+            name: name[..].into(),
+            inode: *inode,
+            is_dir: self.now.inodes[inode].kind == NodeKind::Dir,
+        };
+        Ok(next.map(entry).collect())
+    }
+
+    fn meta(&self, inode: u64) -> Result<Meta> {
+        let found = &self.now.inodes[&inode];
+        let time = Moment { secs: found.time, nanos: 7 };
+        Ok(Meta {
+            kind: found.kind,
+            mode: found.mode,
+            uid: 0,
+            gid: 0,
+            size: found.content.len() as u64,
+            links: found.links,
+            device: 0,
+            times: [time, time, time],
+            target: Box::default(),
+            attributes: Vec::new(),
+        })
+    }
+
+    fn read(&self, inode: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let content = &self.now.inodes[&inode].content[offset as usize..];
+        Ok(content[..content.len().min(len).min(100_000)].to_vec())
+    }
+
+    fn next_data(&self, inode: u64, offset: u64) -> Result<Option<u64>> {
+        let content = &self.now.inodes[&inode].content;
+        Ok(content[offset as usize..].iter().position(|b| *b != 0).map(|at| at as u64 + offset))
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.before.as_ref().map(|(_, changes)| changes)
+    }
+
+    fn was_in(&self, inode: u64) -> Result<Option<u64>> {
+        let (before, _) = self.before.as_ref().expect("there are changes");
+        Ok(before.inodes.get(&inode).map(|i| i.parent).filter(|parent| *parent != 0))
+    }
+}
+
+fn on(disk: &SimDisk) -> Arc<dyn Files> {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Arc::new(Directory::new(disk, "/vault"))
+}
+
+fn opened(files: &Arc<dyn Files>) -> Result<Arc<Repository>> {
+    let repository = Repository::open(&Env::real(), files, PASSWORD)?;
+    repository.load_index()?;
+    Ok(Arc::new(repository))
+}
+
+fn stored(repository: &Arc<Repository>, shown: &Shown<'_>, older: Option<&Id>) -> Result<(Id, Summary)> {
+    let mut saver = Saver::new(repository)?;
+    let done = store((shown, b"home", 1), older, &mut saver, repository, &Unwatched)?;
+    saver.finish()?;
+    Ok(done)
+}
+
+fn snapshot(tree: Id, secs: i64) -> Snapshot {
+    Snapshot {
+        time: Moment { secs, nanos: 0 },
+        parent: None,
+        tree,
+        paths: vec!["/home".into()],
+        hostname: "here".into(),
+        username: "test".into(),
+        tags: vec!["lee-volume=1".into()],
+        program_version: String::new(),
+    }
+}
+
+fn is_whole(repository: &Arc<Repository>, read_data: bool) {
+    let found = check(repository, read_data, &Unwatched).expect("checked");
+    assert_eq!(found.problems, Vec::<String>::new());
+}
+
+fn pruned(repository: &Arc<Repository>) -> Result<u64> {
+    let holder = Holder { hostname: "here".into(), username: "test".into() };
+    let lock = Lock::take(repository, &holder, true)?;
+    Ok(prune(repository, &lock, &Unwatched)?.packs)
+}
+
+fn create(files: &Arc<dyn Files>) -> Result<()> {
+    Repository::create(&Env::real(), files, PASSWORD, "here")
+}
+
+#[test]
+fn what_is_taken_over_is_what_a_walk_stores() {
+    let files = on(&SimDisk::new(1));
+    create(&files).expect("made");
+    for seed in 0..6 {
+        let repository = opened(&files).expect("opened");
+        let mut tree = Tree::new(seed);
+        (0..150).for_each(|_| tree.step());
+        let mut older = stored(&repository, &Shown { now: &tree, before: None }, None).expect("stored").0;
+        for round in 0..15 {
+            let before = tree.clone();
+            let steps = tree.random(12);
+            (0..steps).for_each(|_| tree.step());
+            let changes = tree.changes_since(&before);
+            let bound = changes.dirs.len() as u64 + tree.inodes.len() as u64
+                - before.inodes.len().min(tree.inodes.len()) as u64;
+            let shown = Shown { now: &tree, before: Some((&before, changes)) };
+            let (taken, done) = stored(&repository, &shown, Some(&older)).expect("stored");
+            let (walked, _) = stored(&repository, &Shown { now: &tree, before: None }, None).expect("stored");
+            assert_eq!(taken, walked, "seed {seed}, round {round}");
+            assert!(done.dirs <= bound + steps, "wrote {} directories for {bound}", done.dirs);
+            // without the older snapshot of the cell files are taken over that look as before
+            let shown = Shown { now: &tree, before: None };
+            let (again, done) = stored(&repository, &shown, Some(&taken)).expect("stored");
+            assert_eq!((again, done.files_read), (taken, 0));
+            older = taken;
+        }
+        repository.add_snapshot(&snapshot(older, seed as i64)).expect("added");
+        is_whole(&repository, false);
+    }
+    let repository = opened(&files).expect("opened");
+    assert!(pruned(&repository).expect("pruned") > 0, "what no snapshot refers to goes");
+    is_whole(&opened(&files).expect("opened"), true);
+}
+
+#[test]
+fn what_is_restored_is_what_was_stored() {
+    let files = on(&SimDisk::new(2));
+    create(&files).expect("made");
+    let repository = opened(&files).expect("opened");
+    let mut tree = Tree::new(77);
+    (0..400).for_each(|_| tree.step());
+    let (id, _) = stored(&repository, &Shown { now: &tree, before: None }, None).expect("stored");
+    let temp = tempfile::tempdir().expect("a directory");
+    let to = temp.path().join("to");
+    std::fs::create_dir(&to).expect("made");
+    let done = restore(&repository, (&id, None), &to, &Unwatched).expect("restored");
+    let is_root = leeward_transfer::sys::is_root();
+    assert!(done.trouble_count == 0 || !is_root, "{:?}", done.troubles);
+    let mut waiting = vec![(ROOT, to.join("home"))];
+    let (mut numbers, mut seen) = (BTreeMap::new(), 0);
+    while let Some((inode, path)) = waiting.pop() {
+        let (is, stat) = (&tree.inodes[&inode], std::fs::symlink_metadata(&path).expect("there"));
+        seen += 1;
+        assert_eq!(
+            (stat.mode() & 0o7777, stat.mtime(), stat.mtime_nsec()),
+            (is.mode, is.time, 7),
+            "{path:?}"
+        );
+        if is.kind == NodeKind::File {
+            assert!(std::fs::read(&path).expect("read") == is.content, "{path:?}");
+            assert_eq!(stat.nlink(), is.links);
+            assert_eq!(*numbers.entry(inode).or_insert(stat.ino()), stat.ino());
+        }
+        for (name, below) in &is.names {
+            let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&name[..]);
+            waiting.push((*below, path.join(name)));
+        }
+    }
+    assert_eq!(seen, done.dirs + done.files - 1);
+    let again = restore(&repository, (&id, None), &to, &Unwatched);
+    assert!(again.is_err_and(|e| e.text.contains("not empty")));
+}
+
+/// What happens in the cell's life: a backup, and at the end pruning.
+fn day(files: &Arc<dyn Files>, tree: &Tree, number: i64) -> Result<()> {
+    let repository = opened(files)?;
+    let older = repository.snapshots()?.pop().map(|(_, s)| s.tree);
+    let (id, _) = stored(&repository, &Shown { now: tree, before: None }, older.as_ref())?;
+    repository.add_snapshot(&snapshot(id, number))?;
+    let all = repository.snapshots()?;
+    all.iter().rev().skip(1).try_for_each(|(id, _)| repository.remove_snapshot(id))?;
+    pruned(&repository).map(drop)
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_it_whole() {
+    let disk = SimDisk::new(3);
+    let files = on(&disk);
+    create(&files).expect("made");
+    let mut tree = Tree::new(5);
+    (0..80).for_each(|_| tree.step());
+    day(&files, &tree, 1).expect("the first day");
+    (0..60).for_each(|_| tree.step());
+    let (from, base) = (disk.mutations(), disk.kill());
+    day(&files, &tree, 2).expect("the second day");
+    let mutations = disk.mutations() - from;
+    assert!(mutations > 20, "{mutations}");
+    for n in 0..mutations {
+        // each by one of the ways
+        let disk = base.kill();
+        let fault = [Fault::CrashBefore, Fault::CrashAfter, Fault::Enospc][n as usize % 3];
+        disk.fail_at(disk.mutations() + n, fault);
+        let ended = day(&on(&disk), &tree, 2);
+        let disk = match fault {
+            Fault::Enospc => {
+                if let Err(Error { kind, text }) = &ended {
+                    assert!(*kind == ErrorKind::Full && text.contains("make room"), "{text}");
+                }
+                disk.heal();
+                disk
+            }
+            _ => disk.power_cut(n),
+        };
+        let files = on(&disk);
+        is_whole(&opened(&files).unwrap_or_else(|e| panic!("after {n}: {e}")), false);
+        day(&files, &tree, 3).unwrap_or_else(|e| panic!("after {n}: {e}"));
+        let repository = opened(&files).expect("opened");
+        is_whole(&repository, true);
+        assert_eq!(repository.snapshots().expect("listed").len(), 1);
+    }
+}
+
+#[test]
+fn wrong_passwords_and_places_are_told_apart() {
+    let disk = SimDisk::new(4);
+    let files = on(&disk);
+    let none = Repository::open(&Env::real(), &files, PASSWORD).map(drop).expect_err("nothing is there");
+    assert_eq!(none.kind, ErrorKind::NoRepository);
+    create(&files).expect("made");
+    assert!(create(&files).is_err_and(|e| e.text.contains("already")));
+    let wrong = Repository::open(&Env::real(), &files, "another").map(drop).expect_err("wrong");
+    assert_eq!(wrong.kind, ErrorKind::Password);
+    let config = files.get("config").expect("read").expect("there").len() as u64;
+    disk.flip_bit("config", config / 2).expect("flipped");
+    let damaged = Repository::open(&Env::real(), &files, PASSWORD).map(drop).expect_err("damaged");
+    assert_eq!(damaged.kind, ErrorKind::Damaged);
+}
+
+#[test]
+fn damage_is_found() {
+    let disk = SimDisk::new(6);
+    let files = on(&disk);
+    create(&files).expect("made");
+    let mut tree = Tree::new(9);
+    (0..80).for_each(|_| tree.step());
+    day(&files, &tree, 1).expect("a day");
+    let (name, len) =
+        files.list("data").expect("listed").into_iter().max_by_key(|(_, len)| *len).expect("a pack");
+    disk.flip_bit(&format!("data/{}/{name}", &name[..2]), len / 3).expect("flipped");
+    let repository = opened(&files).expect("opened");
+    is_whole(&repository, false);
+    let found = check(&repository, true, &Unwatched).expect("checked");
+    assert_eq!(found.problem_count, 1);
+    files.remove(&format!("data/{}/{name}", &name[..2])).expect("removed");
+    let found = check(&opened(&files).expect("opened"), false, &Unwatched).expect("checked");
+    assert!(found.problems[0].contains("is missing"), "{:?}", found.problems);
+}
+
+#[test]
+fn locks_exclude_those_who_remove() {
+    let files = on(&SimDisk::new(8));
+    create(&files).expect("made");
+    let repository = opened(&files).expect("opened");
+    let holder = |name: &str| Holder { hostname: "here".into(), username: name.into() };
+    let one = Lock::take(&repository, &holder("one"), false).expect("the first");
+    let two = Lock::take(&repository, &holder("two"), false).expect("those who add are several");
+    let refused = Lock::take(&repository, &holder("three"), true).map(drop).expect_err("others are there");
+    assert_eq!(refused.kind, ErrorKind::Locked);
+    assert!(refused.text.contains("restic -r /vault unlock"), "{refused}");
+    drop((one, two));
+    let alone = Lock::take(&repository, &holder("three"), true).expect("nobody is there");
+    assert!(Lock::take(&repository, &holder("one"), false).is_err());
+    drop(alone);
+    assert_eq!(files.list("locks").expect("listed"), Vec::new());
+    // of a process of this name before, with the same number
+    std::mem::forget(Lock::take(&repository, &holder("one"), true).expect("taken"));
+    let again = Lock::take(&repository, &holder("one"), true);
+    assert!(again.is_ok());
+}
