@@ -15,8 +15,9 @@ const IV_BYTES: usize = 16;
 const MAC_BYTES: usize = 16;
 /// How much longer something is when it is sealed.
 pub const OVERHEAD_BYTES: usize = IV_BYTES + MAC_BYTES;
-/// Cost of the derivation of a key from a password: 32 MiB of memory, and a quarter of a second or less.
-const SCRYPT_N_LOG2: u8 = 15;
+/// Cost of the derivation of a key from a password, for whoever tries passwords too: 32 MiB of memory, and a quarter of
+/// a second or less. The binary logarithm of scrypt's N.
+pub const USUAL_COST: u8 = 15;
 const SCRYPT_R: u32 = 8;
 const SCRYPT_P: u32 = 4;
 /// A key file that asks for more memory than 2 GiB is not believed.
@@ -134,17 +135,17 @@ impl KeyFile {
     pub fn seal(
         env: &Env,
         key: &Key,
-        password: &str,
+        (password, cost): (&str, u8),
         (created, hostname): (String, String),
     ) -> Result<KeyFile> {
         let salt: [u8; 64] = env.secret();
-        let by = derive(password, &salt, (SCRYPT_N_LOG2, SCRYPT_R, SCRYPT_P))?;
+        let by = derive(password, &salt, (cost, SCRYPT_R, SCRYPT_P))?;
         Ok(KeyFile {
             created,
             username: "leeward".into(),
             hostname,
             kdf: "scrypt".into(),
-            n: 1 << SCRYPT_N_LOG2,
+            n: 1 << cost,
             r: SCRYPT_R,
             p: SCRYPT_P,
             salt: BASE64.encode(salt),
@@ -220,7 +221,7 @@ mod tests {
     fn a_password_opens_its_key_file() {
         let env = Env::real();
         let key = Key::random(&env);
-        let file = KeyFile::seal(&env, &key, "right", ("2026-11-26T00:00:00Z".into(), "here".into()));
+        let file = KeyFile::seal(&env, &key, ("right", 4), ("2026-11-26T00:00:00Z".into(), "here".into()));
         let file = file.expect("sealed");
         assert!(file.open("right") == Ok(Some(key)));
         assert!(file.open("wrong") == Ok(None));

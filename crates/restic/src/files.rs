@@ -30,7 +30,8 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// The place's.
     fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()>;
-    /// Removes a file; one that is not there is no error.
+    /// Removes a file; one that is not there is no error. A power cut may bring it back, see
+    /// [`settle_removals`](Files::settle_removals).
     ///
     /// # Errors
     /// The place's.
@@ -40,6 +41,11 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// The place's.
     fn list(&self, dir: &str) -> Result<Vec<(String, u64)>>;
+    /// Makes durable what was removed from a directory so far.
+    ///
+    /// # Errors
+    /// The place's.
+    fn settle_removals(&self, dir: &str) -> Result<()>;
     /// Makes the directories of a new repository.
     ///
     /// # Errors
@@ -150,6 +156,10 @@ impl Files for Directory {
         }
     }
 
+    fn settle_removals(&self, dir: &str) -> Result<()> {
+        self.disk.sync_dir(dir).map_err(|e| self.failed(dir, &e))
+    }
+
     fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {
         let failed = |e| self.failed(dir, &e);
         let mut all = self.disk.list(dir).map_err(failed)?;
@@ -216,6 +226,10 @@ impl Files for Objects {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.bucket.delete(name).map_err(|e| of_bucket(&e))
+    }
+
+    fn settle_removals(&self, _: &str) -> Result<()> {
+        Ok(())
     }
 
     fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {

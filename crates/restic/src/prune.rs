@@ -3,7 +3,7 @@
 //! All trees of all snapshots are read, and what they refer to is marked. Packs of which nothing is needed go; of those
 //! that waste much, or are small and many, what is needed is stored again. In this order: new packs and an index that
 //! names all packs which stay; then the indexes before go; then packs. So whatever ends it leaves a repository that is
-//! whole, and some packs that nothing names, which go the next time.
+//! whole, and some packs that nothing names, which go the next time. Each of these is durable before the next.
 
 use crate::index::IndexFile;
 use crate::lock::Lock;
@@ -47,6 +47,8 @@ enum Fate {
 /// # Errors
 /// Damaged; the place's; Stopped.
 pub fn prune(repository: &Arc<Repository>, lock: &Lock, watch: &dyn Watch) -> Result<Pruned> {
+    // no power cut may bring a snapshot back whose packs are gone
+    repository.files.settle_removals("snapshots")?;
     repository.load_index()?;
     mark(repository, watch)?;
     let fates = fates(repository)?;
@@ -57,6 +59,7 @@ pub fn prune(repository: &Arc<Repository>, lock: &Lock, watch: &dyn Watch) -> Re
         write_index(repository, &before, &fates)?;
         still_alone(repository, lock, watch)?;
         before.iter().try_for_each(|id| repository.files.remove(&format!("index/{id}")))?;
+        repository.files.settle_removals("index")?;
     }
     repository.load_index()?;
     still_alone(repository, lock, watch)?;

@@ -1,7 +1,7 @@
 //! A repository: its keys, its files, and what is in it.
 
 use crate::chunk::{Polynomial, Tables};
-use crate::crypto::{Key, KeyFile};
+use crate::crypto::{Key, KeyFile, USUAL_COST};
 use crate::files::Files;
 use crate::index::{Index, IndexFile};
 use crate::pack::{self, Blob, BlobKind};
@@ -59,6 +59,20 @@ impl Repository {
     /// # Errors
     /// The place's; also where there is one.
     pub fn create(env: &Env, files: &Arc<dyn Files>, password: &str, hostname: &str) -> Result<()> {
+        Repository::create_with_cost(env, files, (password, USUAL_COST), hostname)
+    }
+
+    /// As [`Repository::create`]; a password costs this much to try (the binary logarithm of scrypt's N): for tests,
+    /// which open many.
+    ///
+    /// # Errors
+    /// As those.
+    pub fn create_with_cost(
+        env: &Env,
+        files: &Arc<dyn Files>,
+        (password, cost): (&str, u8),
+        hostname: &str,
+    ) -> Result<()> {
         let place = files.place();
         check_password(password)?;
         if files.get("config")?.is_some() {
@@ -75,7 +89,7 @@ impl Repository {
         files.prepare()?;
         let key = Key::random(env);
         let created = Moment { secs: (env.wall() / 1_000_000_000) as i64, nanos: 0 }.to_string();
-        let file = KeyFile::seal(env, &key, password, (created, hostname.into()))?;
+        let file = KeyFile::seal(env, &key, (password, cost), (created, hostname.into()))?;
         let text = to_json(&file);
         files.put(&format!("keys/{}", Id::of(&text)), text)?;
         let config = Config {

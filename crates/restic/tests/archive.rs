@@ -324,7 +324,7 @@ fn pruned(repository: &Arc<Repository>) -> Result<u64> {
 }
 
 fn create(files: &Arc<dyn Files>) -> Result<()> {
-    Repository::create(&Env::real(), files, PASSWORD, "here")
+    Repository::create_with_cost(&Env::real(), files, (PASSWORD, 4), "here")
 }
 
 #[test]
@@ -425,29 +425,38 @@ fn a_power_cut_at_any_moment_leaves_it_whole() {
     day(&files, &tree, 2).expect("the second day");
     let mutations = disk.mutations() - from;
     assert!(mutations > 20, "{mutations}");
-    for n in 0..mutations {
-        // each by one of the ways
-        let disk = base.kill();
-        let fault = [Fault::CrashBefore, Fault::CrashAfter, Fault::Enospc][n as usize % 3];
-        disk.fail_at(disk.mutations() + n, fault);
-        let ended = day(&on(&disk), &tree, 2);
-        let disk = match fault {
-            Fault::Enospc => {
-                if let Err(Error { kind, text }) = &ended {
-                    assert!(*kind == ErrorKind::Full && text.contains("make room"), "{text}");
-                }
-                disk.heal();
-                disk
+    // most of the time locks wait to see whether another one comes
+    std::thread::scope(|threads| {
+        for first in 0..8 {
+            let (base, tree) = (&base, &tree);
+            threads.spawn(move || (first..mutations).step_by(8).for_each(|n| cut_at(n, base, tree)));
+        }
+    });
+}
+
+/// The second day ends at this change, and the third one comes.
+fn cut_at(n: u64, base: &SimDisk, tree: &Tree) {
+    // each by one of the ways
+    let disk = base.kill();
+    let fault = [Fault::CrashBefore, Fault::CrashAfter, Fault::Enospc][n as usize % 3];
+    disk.fail_at(disk.mutations() + n, fault);
+    let ended = day(&on(&disk), tree, 2);
+    let disk = match fault {
+        Fault::Enospc => {
+            if let Err(Error { kind, text }) = &ended {
+                assert!(*kind == ErrorKind::Full && text.contains("make room"), "{text}");
             }
-            _ => disk.power_cut(n),
-        };
-        let files = on(&disk);
-        is_whole(&opened(&files).unwrap_or_else(|e| panic!("after {n}: {e}")), false);
-        day(&files, &tree, 3).unwrap_or_else(|e| panic!("after {n}: {e}"));
-        let repository = opened(&files).expect("opened");
-        is_whole(&repository, true);
-        assert_eq!(repository.snapshots().expect("listed").len(), 1);
-    }
+            disk.heal();
+            disk
+        }
+        _ => disk.power_cut(n),
+    };
+    let files = on(&disk);
+    is_whole(&opened(&files).unwrap_or_else(|e| panic!("after {n}: {e}")), false);
+    day(&files, tree, 3).unwrap_or_else(|e| panic!("after {n}: {e}"));
+    let repository = opened(&files).expect("opened");
+    is_whole(&repository, true);
+    assert_eq!(repository.snapshots().expect("listed").len(), 1);
 }
 
 #[test]
