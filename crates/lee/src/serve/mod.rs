@@ -406,6 +406,17 @@ struct Opened<'a> {
     lifecycle: &'a Arc<Lifecycle>,
 }
 
+impl Fronts {
+    /// Their figures join these.
+    fn counted_in(&self, mut source: metrics::Source) -> metrics::Source {
+        source.set_mirrors(&self.mirrors);
+        source.set_backups(&self.backups);
+        source.set_doors(self.doors.figures());
+        source.set_machines(self.machines.clone());
+        source
+    }
+}
+
 impl ServedCell {
     /// Opens the cell and serves it. `own`: this server's turn, where several share the cell.
     fn start(
@@ -436,7 +447,7 @@ impl ServedCell {
             None => place::note(dir, holder)?,
         }
         bound.machines.share_locks(&cell, &gate);
-        let mut source = metrics::Source::new(&cell, &gate, env, holder.since);
+        let source = metrics::Source::new(&cell, &gate, env, holder.since);
         let opened = Opened { env, options, ground, own, cell: cell.clone(), gate, lifecycle };
         // an error from here on closes the cell
         let fronts = match opened.serve(bound, at) {
@@ -446,12 +457,8 @@ impl ServedCell {
                 return Err(fail);
             }
         };
+        *ground.source.lock() = Some(Arc::new(fronts.counted_in(source)));
         let Fronts { server, mount, machines, doors, mirrors, backups, stale } = fronts;
-        source.set_mirrors(&mirrors);
-        source.set_backups(&backups);
-        source.set_doors(doors.figures());
-        source.set_machines(machines.clone());
-        *ground.source.lock() = Some(Arc::new(source));
         let started = Started {
             mount: mount.as_ref().map(|mount| mount.at().to_path_buf()),
             listen: machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),

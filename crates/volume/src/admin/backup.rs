@@ -2,6 +2,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::cell::Cell;
 use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, LastBackup};
 use crate::format::keys;
 use crate::format::schedule::Keep;
@@ -12,7 +13,6 @@ use crate::state::Effect;
 use crate::tx::Tx;
 use leeward_env::{Ctx, hex};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// Shortest interval.
 const EVERY_SECS_MIN: u32 = 60;
@@ -250,20 +250,6 @@ impl Shard {
         self.settle()
     }
 
-    /// A snapshot of a volume's root directory, to read all of it.
-    pub(crate) fn read_snapshot(
-        self: &Arc<Shard>,
-        volume: &str,
-        name: &str,
-    ) -> Result<SnapshotReader, Failure> {
-        let number = self.volume_named(volume)?;
-        let (epoch, _) = self.root_snapshot(number, name.as_bytes()).ok_or_else(|| {
-            Failure::new(libc::ENOENT, format!("volume {volume} has no snapshot {name} of its root"))
-        })?;
-        let what = format!("snapshot {name} of volume {volume}");
-        SnapshotReader::open(self, number, epoch).map_err(about(what))
-    }
-
     fn backup(&self, volume: &str, to: &str) -> Result<BackupInfo, Failure> {
         let found = self.backups().into_iter().find(|b| b.volume == volume && b.to == to);
         found.ok_or_else(|| missing(volume))
@@ -297,5 +283,20 @@ impl Shard {
             is_copy: v.properties.copy.is_some(),
         });
         info.collect()
+    }
+}
+
+impl Cell {
+    /// A snapshot of a volume's root directory, to read all of it.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is none of this name.
+    pub fn read_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotReader, Failure> {
+        let number = self.shard.volume_named(volume)?;
+        let (epoch, _) = self.shard.root_snapshot(number, name.as_bytes()).ok_or_else(|| {
+            Failure::new(libc::ENOENT, format!("volume {volume} has no snapshot {name} of its root"))
+        })?;
+        let what = format!("snapshot {name} of volume {volume}");
+        SnapshotReader::open(&self.shard, number, epoch).map_err(about(what))
     }
 }

@@ -27,7 +27,6 @@ use crate::format::stored::Stored;
 use crate::pools::stores::{self, Stores};
 use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
-use crate::snapshots::reader::SnapshotReader;
 use crate::state::State;
 use crate::state::quota::Quota;
 use crate::state::segments::Segments;
@@ -362,14 +361,6 @@ impl Cell {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
         self.shard.wait_applied();
         reply
-    }
-
-    /// A snapshot of a volume's root directory, to read all of it.
-    ///
-    /// # Errors
-    /// `ENOENT` when there is none of this name.
-    pub fn read_snapshot(&self, volume: &str, name: &str) -> std::result::Result<SnapshotReader, Failure> {
-        self.shard.read_snapshot(volume, name)
     }
 
     /// Counts of the cell since it was opened, and its current state.
