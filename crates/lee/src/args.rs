@@ -31,7 +31,10 @@ pub struct Cli {
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Serve", &["up", "serve", "down", "restart", "status"]),
-    ("Volumes and space", &["volume", "pool", "snap", "mirror", "bin", "quota", "df", "du", "report"]),
+    (
+        "Volumes and space",
+        &["volume", "pool", "snap", "mirror", "backup", "bin", "quota", "df", "du", "report"],
+    ),
     ("Arrive and leave", &["import", "export"]),
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),

@@ -485,7 +485,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 57] = [
+    const FOR_OPERATORS: [&str; 61] = [
         "VolumeCreate",
         "VolumeList",
         "VolumeShow",
@@ -499,6 +499,10 @@ mod tests {
         "MirrorSet",
         "MirrorUnset",
         "MirrorList",
+        "BackupSet",
+        "BackupNote",
+        "BackupUnset",
+        "BackupList",
         "SnapSend",
         "SnapReceive",
         "SnapDigest",

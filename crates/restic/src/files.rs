@@ -23,7 +23,7 @@ pub trait Files: Send + Sync {
     /// A part of a file.
     ///
     /// # Errors
-    /// The place's; also where the file ends before.
+    /// Damaged where there is none, or it ends before; the place's.
     fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>>;
     /// Stores a file. The name is that of the content, or nobody else's.
     ///
@@ -122,6 +122,11 @@ impl Directory {
     }
 }
 
+/// A file that an index names is not as it was.
+fn lost(place: &str, name: &str, how: &str) -> Error {
+    Error::damaged(format!("{place}/{name} {how}: run lee backup check"))
+}
+
 fn dir_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
@@ -139,7 +144,11 @@ impl Files for Directory {
     }
 
     fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.read(name, offset, Some(len)).map_err(|e| self.failed(name, &e))
+        self.read(name, offset, Some(len)).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => lost(&self.place, name, "is missing"),
+            io::ErrorKind::UnexpectedEof => lost(&self.place, name, "ends early"),
+            _ => self.failed(name, &e),
+        })
     }
 
     fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
@@ -210,10 +219,12 @@ impl Files for Objects {
         while (all.len() as u64) < len {
             let at = all.len() as u64;
             let part = self.bucket.get_range(name, offset + at, (len - at).min(RANGE_BYTES));
-            let part = part.map_err(|e| of_bucket(&e))?;
+            let part = part.map_err(|e| match e {
+                leeward_bucket::Error::Missing(_) => lost(&self.place, name, "is missing"),
+                e => of_bucket(&e),
+            })?;
             if part.is_empty() {
-                let text = format!("{}/{name} ends early: run lee backup check", self.place);
-                return Err(Error::damaged(text));
+                return Err(lost(&self.place, name, "ends early"));
             }
             all.extend_from_slice(&part);
         }

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Backups in restic's format: made by the cell, checked and restored by stock restic and by lee, and compared.
+. "$(dirname "$0")/../lib.sh"
+suite backup
+[ "$(id -u)" = 0 ] || { skip all "needs root"; exit 0; }
+have_cell || { skip all "needs a cell"; exit 0; }
+command -v restic >/dev/null || { skip all "needs restic: apt-get install restic"; exit 0; }
+SRC=$MNT/home VAULT=$WORK/vault PASSWORD=$WORK/password OUT=$WORK/out
+export RESTIC_REPOSITORY=$VAULT RESTIC_PASSWORD_FILE=$PASSWORD RESTIC_CACHE_DIR=$WORK/cache
+
+# All that a backup keeps of a tree, a line for each name.
+listing() {
+  python3 - "$1" <<'PYTHON'
+import hashlib, os, stat, sys
+top = os.fsencode(sys.argv[1])
+names, lines = {}, []
+for at, dirs, files in os.walk(top):
+    for path in [at] + [os.path.join(at, name) for name in files] + [
+        os.path.join(at, name) for name in dirs if os.path.islink(os.path.join(at, name))]:
+        s = os.lstat(path)
+        names.setdefault(s.st_ino, []).append(path[len(top):])
+        line = [path[len(top):], s.st_ino, oct(s.st_mode), s.st_uid, s.st_gid, s.st_rdev, s.st_mtime_ns]
+        for name in sorted(os.listxattr(path, follow_symlinks=False)):
+            line += [name, os.getxattr(path, name, follow_symlinks=False)]
+        if stat.S_ISLNK(s.st_mode):
+            line.append(os.readlink(path))
+        elif not stat.S_ISDIR(s.st_mode):
+            line.append(s.st_nlink)
+        if stat.S_ISREG(s.st_mode):
+            line += [s.st_size, hashlib.sha256(open(path, "rb").read()).hexdigest()]
+        lines.append(line)
+for line in lines:
+    line[1] = min(names[line[1]])  # names of the same inode
+    sys.stdout.buffer.write(b" ".join(p if type(p) is bytes else str(p).encode() for p in line).replace(b"\n", b"\\n") + b"\n")
+PYTHON
+}
+
+# gives_back DIRECTORY: what was restored there is what the last backup's snapshot shows, but names below BUT.
+BUT=/nothing
+gives_back() {
+  local snap
+  snap=$(ls "$SRC/.snap" | grep ^backup- | tail -1)
+  listing "$SRC/.snap/$snap" | grep -av "^$BUT " | sort >"$WORK/was"
+  listing "$1" | grep -av "^$BUT " | sort >"$WORK/is"
+  [ "$(wc -l <"$WORK/was")" -gt 100 ]
+  cmp "$WORK/was" "$WORK/is" || { diff -a "$WORK/was" "$WORK/is" >"$WORK/differ" || true; sed -n 1,6p "$WORK/differ"; return 1; }
+}
+by_restic() {
+  rm -rf "$OUT"
+  restic check --read-data --no-cache >"$WORK/check" 2>&1 || { tail -5 "$WORK/check"; return 1; }
+  restic restore latest --target "$OUT" >"$WORK/restored" 2>&1 || { tail -5 "$WORK/restored"; return 1; }
+  BUT=/a/soft2 gives_back "$OUT/home" # restic before 0.17 cannot restore targets that are no UTF-8
+}
+by_lee() { # without the cell
+  rm -rf "$OUT"
+  "$LEE" backup restore home --from "$VAULT" --password-file "$PASSWORD" --to "$OUT" >/dev/null
+  gives_back "$OUT"
+}
+
+all_of_a_volume_comes_back() {
+  (umask 077 && echo "open sesame" >"$PASSWORD")
+  lee volume create home
+  mkdir -p "$SRC/a/b/c" "$SRC/$(printf 'not\377utf8')" "$SRC/$(printf 'line\nbreak "quoted" \\')"
+  cp -a /etc "$SRC/a/b/etc"
+  ln "$SRC/a/b/etc/passwd" "$SRC/a/hard"
+  ln -s nowhere "$SRC/a/soft"
+  ln -s "$(printf 'to\377')" "$SRC/a/soft2"
+  mkfifo "$SRC/fifo"
+  mknod "$SRC/null" c 1 3
+  truncate -s 300M "$SRC/sparse"
+  dd if=/dev/urandom of="$SRC/sparse" bs=4k seek=50000 count=300 conv=notrunc status=none
+  dd if=/dev/urandom of="$SRC/big" bs=1M count=60 status=none
+  setfattr -n user.color -v red "$SRC/a"
+  setfacl -m u:65534:rwx "$SRC/a/hard"
+  chmod 6751 "$SRC/a/b/etc/fstab"
+  touch -d '1969-01-01 00:00:01.123456789' "$SRC/a/b/c"
+  (cd "$SRC/a" && mkdir many && cd many && seq 3000 | xargs touch)
+  lee backup add home --to "$VAULT" --password-file "$PASSWORD"
+  lee backup run home
+  by_restic
+  by_lee
+}
+
+only_changes_are_stored() {
+  mv "$SRC/a/b" "$SRC/moved"
+  mv "$SRC/a/many" "$SRC/renamed"
+  rm -r "$SRC/moved/etc/default"
+  echo more >>"$SRC/moved/etc/passwd"
+  dd if=/dev/urandom of="$SRC/big" bs=1k seek=33333 count=1 conv=notrunc status=none
+  chmod 600 "$SRC/renamed/17"
+  setfattr -x user.color "$SRC/a"
+  rm "$SRC/a/soft"
+  mkdir "$SRC/a/soft"
+  lee backup run home --json >"$WORK/run.json"
+  local files
+  files=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["backups"][0]["last"]["files_read"])' "$WORK/run.json")
+  say "NOTE $files files were read"
+  [ "$files" -le 3 ]
+  by_restic
+  by_lee
+}
+
+without_the_older_snapshot() {
+  lee snap remove /home "$(ls "$SRC/.snap" | grep ^backup-)"
+  echo again >>"$SRC/moved/etc/passwd"
+  lee backup run home
+  by_restic
+  lee backup check home --read-data
+}
+
+killed_at_any_time() {
+  local n
+  for n in 1 2 3; do
+    dd if=/dev/urandom of="$SRC/new$n" bs=1M count=60 status=none
+    lee sync
+    lee backup run home >/dev/null 2>&1 &
+    sleep "0.$n"
+    kill -9 "$(cell_pid)"
+    wait $! || true
+    cell_start
+    lee backup run home --prune
+    by_restic
+  done
+  [ "$(restic list locks 2>/dev/null | wc -l)" = 0 ]
+}
+
+errors_say_what_to_do() {
+  if lee backup add home --to "$CELL/vault" --password-file "$PASSWORD" 2>"$WORK/e"; then return 1; fi
+  grep -q 'in the cell' "$WORK/e"
+  mv "$VAULT" "$VAULT.away"
+  if lee backup run home 2>"$WORK/e"; then return 1; fi
+  grep -q 'is it mounted' "$WORK/e"
+  lee backup list | grep -q ALARM
+  mv "$VAULT.away" "$VAULT"
+  (umask 077 && echo wrong >"$PASSWORD.wrong")
+  if lee backup check --from "$VAULT" --password-file "$PASSWORD.wrong" 2>"$WORK/e"; then return 1; fi
+  grep -q 'opens no key' "$WORK/e"
+  find "$VAULT/data" -type f | head -1 | xargs rm
+  if lee backup check home >"$WORK/e"; then return 1; fi
+  grep -q 'missing' "$WORK/e"
+  lee backup remove home | grep -q 'what was backed up stays'
+  [ -z "$(ls "$SRC/.snap")" ]
+  [ -e "$VAULT/config" ]
+}
+
+cell_start
+for case in all_of_a_volume_comes_back only_changes_are_stored without_the_older_snapshot killed_at_any_time errors_say_what_to_do; do
+  run "$case" "$case"
+done
+suite_end
