@@ -12,6 +12,7 @@ use leeward_fs::{InodeFlags, Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
+use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup};
 use leeward_volume::format::extents::{Extents, Source};
 use leeward_volume::format::inode::{
     BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
@@ -408,6 +409,42 @@ fn records_of_snapshots_are_as_they_were() {
     assert_eq!(hex(&schedule.encode()), "0100000e100000000000000008001800070004000c0001");
     assert_eq!(ScheduleRecord::decode(&schedule.encode()), Ok(schedule));
 
+    let backup = BackupRecord {
+        to: "/v".into(),
+        password_file: "/p".into(),
+        every_secs: 3600,
+        keep: "7d5w6m".parse().expect("good"),
+        since_secs: 8,
+        pruned_secs: 9,
+        last: Some(LastBackup {
+            snapshot: "s".into(),
+            id: [0xab; 32],
+            begun_secs: 1,
+            took_ms: 2,
+            sent_bytes: 3,
+            files_read: 4,
+            bytes_read: 5,
+        }),
+    };
+    let backups = BackupsRecord(vec![BackupRecord { last: None, ..backup.clone() }, backup]);
+    let place = concat!(
+        "00022f76",
+        "00022f70",
+        "00063764357736",
+        "6d",
+        "00000e10",
+        "0000000000000008",
+        "0000000000000009"
+    );
+    assert_eq!(
+        hex(&backups.encode()),
+        format!("0102{place}00{place}01000173{}", "ab".repeat(32))
+            + "00000000000000010000000000000002000000000000000300000000000000040000000000000005"
+    );
+    assert_eq!(BackupsRecord::decode(&backups.encode()), Ok(backups.clone()));
+    let bytes = backups.encode();
+    assert!((0..bytes.len()).all(|len| BackupsRecord::decode(&bytes[..len]).is_err()));
+
     let mut list = Extents::default();
     list.replace(0..4096, Some(Source::Data(Addr { segment: 2, offset: 3 })), 7, |_| {});
     let mut bytes = Vec::new();
@@ -427,6 +464,7 @@ fn records_of_snapshots_are_as_they_were() {
         (keys::xattr_plain(node, b"user.x"), "0000000a000000000000000b50757365722e78"),
         (keys::snapshot(10, 3), "ffffff060000000a0000000300"),
         (keys::clock(), "ffffff00000000000000000100"),
+        (keys::backups(7), "ffffff18000000000000000700"),
         (keys::schedule(node), "ffffff0800000a000000000b00"),
         (keys::tally(10, pair), "ffffff070000000a000000040000000003"),
         (keys::version(&record, 4), "4000000a000000000000000b3061620000000004"),
