@@ -106,6 +106,7 @@ without_the_older_snapshot() {
   lee backup run home
   by_restic
   lee backup check home --read-data
+  lee backup test home
 }
 
 killed_at_any_time() {
@@ -130,15 +131,21 @@ errors_say_what_to_do() {
   mv "$VAULT" "$VAULT.away"
   if lee backup run home 2>"$WORK/e"; then return 1; fi
   grep -q 'is it mounted' "$WORK/e"
-  lee backup list | grep -q ALARM
+  lee backup list >"$WORK/e"
+  grep -q ALARM "$WORK/e"
   mv "$VAULT.away" "$VAULT"
   (umask 077 && echo wrong >"$PASSWORD.wrong")
   if lee backup check --from "$VAULT" --password-file "$PASSWORD.wrong" 2>"$WORK/e"; then return 1; fi
   grep -q 'opens no key' "$WORK/e"
   find "$VAULT/data" -type f | head -1 | xargs rm
+  if lee backup test home >"$WORK/e" 2>&1; then cat "$WORK/e"; return 1; fi
+  grep 'is missing' "$WORK/e" >/dev/null || { cat "$WORK/e"; return 1; }
+  lee backup list >"$WORK/e"
+  grep -q 'ALARM.*does not give back' "$WORK/e"
   if lee backup check home >"$WORK/e"; then return 1; fi
   grep -q 'missing' "$WORK/e"
-  lee backup remove home | grep -q 'what was backed up stays'
+  lee backup remove home >"$WORK/e"
+  grep -q 'what was backed up stays' "$WORK/e"
   [ -z "$(ls "$SRC/.snap")" ]
   [ -e "$VAULT/config" ]
 }

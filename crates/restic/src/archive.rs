@@ -546,7 +546,7 @@ impl Reading {
 }
 
 /// The names of a directory, page by page.
-struct Listing<'a> {
+pub(crate) struct Listing<'a> {
     source: &'a dyn Source,
     dir: u64,
     page: VecDeque<Entry>,
@@ -555,11 +555,11 @@ struct Listing<'a> {
 }
 
 impl<'a> Listing<'a> {
-    fn of(source: &'a dyn Source, dir: u64) -> Listing<'a> {
+    pub(crate) fn of(source: &'a dyn Source, dir: u64) -> Listing<'a> {
         Listing { source, dir, page: VecDeque::new(), last: None, has_ended: false }
     }
 
-    fn next(&mut self) -> Result<Option<Entry>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Entry>> {
         if self.page.is_empty() && !self.has_ended {
             self.page = self.source.page(self.dir, self.last.as_deref())?.into();
             self.last = self.page.back().map(|entry| entry.name.clone());

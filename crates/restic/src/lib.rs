@@ -7,7 +7,7 @@
 //! * `crypto`, `pack`, `chunk`, [`tree`], [`snapshot`], `index`: how it is stored, see restic's "Design";
 //! * [`repository`]: a repository that is open; [`saver`]: adds blobs to it;
 //! * [`archive`]: a tree as a snapshot; unchanged directories are taken over from an older one;
-//! * [`prune`], [`check`], [`restore`]: what the names say.
+//! * [`prune`], [`check`], [`restore`]: what the names say; [`compare`]: a restore that only looks.
 //!
 //! Invariants: a file is written whole or not at all, and never changed. A snapshot is written when all that it
 //! needs is durable and in an index. Packs are removed when no index names them any more.
@@ -15,6 +15,7 @@
 pub mod archive;
 pub mod check;
 mod chunk;
+pub mod compare;
 mod crypto;
 mod error;
 pub mod files;

@@ -6,6 +6,7 @@ use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_restic::archive::{Changes, Entry, Meta, ROOT, Source, Summary, store};
 use leeward_restic::check::check;
+use leeward_restic::compare::{Compared, Limit, compare};
 use leeward_restic::files::{Directory, Files};
 use leeward_restic::lock::{Holder, Lock};
 use leeward_restic::prune::prune;
@@ -493,6 +494,63 @@ fn damage_is_found() {
     files.remove(&format!("data/{}/{name}", &name[..2])).expect("removed");
     let found = check(&opened(&files).expect("opened"), false, &Unwatched).expect("checked");
     assert!(found.problems[0].contains("is missing"), "{:?}", found.problems);
+}
+
+fn compared(repository: &Arc<Repository>, id: &Id, tree: &Tree, names: u64, bytes: u64) -> Compared {
+    compare(repository, id, &Shown { now: tree, before: None }, Limit { names, bytes }, &Unwatched)
+        .expect("compared")
+}
+
+#[test]
+fn what_differs_from_the_tree_is_told() {
+    let disk = SimDisk::new(6);
+    let files = on(&disk);
+    create(&files).expect("made");
+    let repository = opened(&files).expect("opened");
+    let mut tree = Tree::new(99);
+    (0..400).for_each(|_| tree.step());
+    let (id, _) = stored(&repository, &Shown { now: &tree, before: None }, None).expect("stored");
+    let all = compared(&repository, &id, &tree, u64::MAX, u64::MAX);
+    let of_files = |i: &&Inode| i.kind == NodeKind::File;
+    let names = 1 + tree.inodes.values().map(|i| i.names.len() as u64).sum::<u64>();
+    let bytes = tree.inodes.values().filter(of_files).map(|i| i.content.len() as u64 * i.links).sum::<u64>();
+    assert_eq!((all.names, all.bytes, all.is_whole, &all.differences[..]), (names, bytes, true, &[][..]));
+
+    let few = compared(&repository, &id, &tree, names / 3, u64::MAX);
+    assert!(!few.is_whole && few.difference_count == 0 && few.files <= names / 3, "{few:?}");
+    let little = compared(&repository, &id, &tree, u64::MAX, bytes / 3);
+    assert!(!little.is_whole && little.difference_count == 0 && little.bytes < bytes, "{little:?}");
+
+    // each kind of difference, in a copy of the tree
+    let file =
+        tree.any(|i| i.kind == NodeKind::File && i.links == 1 && i.content.len() > 10).expect("a file");
+    let differs = |change: &dyn Fn(&mut Tree), how: &str| {
+        let mut other = tree.clone();
+        change(&mut other);
+        let found = compared(&repository, &id, &other, u64::MAX, u64::MAX);
+        assert!(found.differences.iter().any(|text| text.contains(how)), "{how}: {:?}", found.differences);
+    };
+    differs(&|t| t.inodes.get_mut(&file).expect("it").content[5] ^= 1, "its content differs after byte 0");
+    differs(&|t| t.inodes.get_mut(&file).expect("it").mode ^= 1, "its mode differs");
+    differs(&|t| t.inodes.get_mut(&file).expect("it").time += 1, "its times differ");
+    differs(&|t| t.inodes.get_mut(&file).expect("it").links += 1, "its number of names differs");
+    differs(&|t| t.inodes.get_mut(&file).expect("it").content.push(0), "its size differs");
+    let dir = tree.inodes[&file].parent;
+    differs(
+        &|t| t.inodes.get_mut(&dir).expect("it").names.retain(|_, n| *n != file),
+        "is in the backup only",
+    );
+    differs(
+        &|t| assert_eq!(t.at(dir).names.insert(b"new".to_vec(), file), None),
+        "/new: is not in the backup",
+    );
+
+    // a pack that is damaged
+    for (name, _) in files.list("data").expect("listed") {
+        disk.flip_bit(&format!("data/{}/{name}", &name[..2]), 40).expect("it is there");
+    }
+    let found = compared(&opened(&files).expect("opened"), &id, &tree, u64::MAX, u64::MAX);
+    assert!(found.difference_count > 0);
 }
 
 #[test]

@@ -55,6 +55,11 @@ pub enum BackupCall {
         /// Whether what nothing refers to is removed from the repository, too.
         prune: bool,
     },
+    /// Compare what the last backup gives back with the snapshot that it was made of.
+    Test {
+        /// Which.
+        which: Which,
+    },
     /// Back up no more.
     Remove {
         /// Which.
@@ -96,12 +101,50 @@ pub struct BackupStatus {
     pub error: Option<String>,
     /// What the last run could not do, though the backup was made.
     pub note: Option<String>,
+    /// What came of the last test since the process has begun.
+    pub tested: Option<Tested>,
+}
+
+/// What came of a test of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tested {
+    /// When, seconds since 1970.
+    pub at_secs: i64,
+    /// The id of the backup.
+    pub id: String,
+    /// Names that were compared.
+    pub names: u64,
+    /// Files whose content was read back and compared.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Whether that was all; else it was a sample.
+    pub is_whole: bool,
+    /// How much differs.
+    pub difference_count: u64,
+    /// The first of that, in words.
+    pub differences: Vec<String>,
 }
 
 impl BackupStatus {
+    /// Why an operator must look at it.
+    pub fn why_bad(&self) -> String {
+        match &self.tested {
+            Some(tested) if tested.difference_count > 0 => {
+                format!(
+                    "backup {} does not give back what it was made of: see lee backup test",
+                    &tested.id[..8]
+                )
+            }
+            _ => self.error.clone().unwrap_or_else(|| "it is older than it should be".into()),
+        }
+    }
+
     /// Whether an operator must look at it.
     pub fn is_bad(&self) -> bool {
-        self.late || self.state == BackupState::Failing
+        self.late
+            || self.state == BackupState::Failing
+            || self.tested.as_ref().is_some_and(|tested| tested.difference_count > 0)
     }
 }
 
@@ -139,6 +182,14 @@ struct State {
     progress: Option<Progress>,
     error: Option<String>,
     note: Option<String>,
+    tested: Option<Tested>,
+}
+
+/// What a thread does for a backup.
+#[derive(Clone, Copy)]
+enum Task {
+    Backup { prune: bool },
+    Test,
 }
 
 /// All backups of a cell.
@@ -197,7 +248,7 @@ impl Backups {
         let bad = self.status().unwrap_or_default().into_iter().filter(BackupStatus::is_bad);
         bad.map(|status| {
             let BackupInfo { volume, to, .. } = &status.backup;
-            let why = status.error.unwrap_or_else(|| "it is late".into());
+            let why = status.why_bad();
             format!("the backup of volume {volume} to {to}: {why}")
         })
         .collect()
@@ -217,7 +268,13 @@ impl Backups {
             BackupCall::List { which } => self.0.some(which).and_then(|_| self.0.status(which)),
             BackupCall::Run { which, prune } => {
                 for backup in self.0.some(which)? {
-                    self.0.run_now(&backup, *prune, progress)?;
+                    self.0.run_now(&backup, Task::Backup { prune: *prune }, progress)?;
+                }
+                self.0.status(which)
+            }
+            BackupCall::Test { which } => {
+                for backup in self.0.some(which)? {
+                    self.0.run_now(&backup, Task::Test, progress)?;
                 }
                 self.0.status(which)
             }
@@ -275,11 +332,30 @@ impl Shared {
         for backup in due {
             let (of, begun) = (self.clone(), backup.clone());
             let spawned = self.env.try_spawn("backup", move || {
-                let result = of.run(&begun, false);
-                of.ends(&begun, result);
+                let _ = of.perform(&begun, Task::Backup { prune: false }); // it is in the state
             });
             if spawned.is_err() {
                 self.ends(&backup, Err(failure(libc::EAGAIN, "there is no thread to spare")));
+            }
+        }
+    }
+
+    fn perform(self: &Arc<Shared>, backup: &BackupInfo, task: Task) -> Result<(), Failure> {
+        match task {
+            Task::Backup { prune } => {
+                let result = self.run(backup, prune);
+                self.ends(backup, result.clone());
+                result.map(drop)
+            }
+            Task::Test => {
+                let result = self.test(backup);
+                let mut states = self.states.lock();
+                let state = states.entry(id_of(backup)).or_default();
+                (state.running, state.progress) = (false, None);
+                let result = result.map(|tested| state.tested = Some(tested));
+                drop(states);
+                self.changed.notify_all();
+                result
             }
         }
     }
@@ -307,11 +383,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Backs up now, after a run that is at work.
+    /// Backs up, or tests, now, after a run that is at work.
     fn run_now(
         self: &Arc<Shared>,
         backup: &BackupInfo,
-        prune: bool,
+        task: Task,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), Failure> {
         if backup.is_copy {
@@ -323,11 +399,7 @@ impl Shared {
         }
         self.take_place(backup, progress)?;
         let (of, begun) = (self.clone(), backup.clone());
-        let spawned = self.env.try_spawn("backup", move || {
-            let result = of.run(&begun, prune);
-            of.ends(&begun, result.clone());
-            result
-        });
+        let spawned = self.env.try_spawn("backup", move || of.perform(&begun, task));
         let Ok(running) = spawned else {
             let failure = failure(libc::EAGAIN, "there is no thread to spare");
             self.ends(backup, Err(failure.clone()));
@@ -340,7 +412,7 @@ impl Shared {
             }
             self.changed.wait_for(&mut states, Duration::from_millis(100));
         }
-        running.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the backup has ended"))).map(drop)
+        running.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the backup has ended")))
     }
 
     /// Waits until no run is at work, and takes its place.
@@ -420,6 +492,7 @@ fn shown(backup: BackupInfo, state: State, wall: i64) -> BackupStatus {
         progress: state.progress.filter(|_| state.running),
         error: state.error,
         note: state.note,
+        tested: state.tested,
         backup,
     }
 }

@@ -5,11 +5,12 @@
 
 use super::repositories::{self, refusal};
 use super::source::SnapshotSource;
-use super::{SECOND, Shared, Watched, id_of};
+use super::{SECOND, Shared, Tested, Watched, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_env::{dates, hex};
 use leeward_restic::archive;
+use leeward_restic::compare::{Limit, compare};
 use leeward_restic::lock::Lock;
 use leeward_restic::prune;
 use leeward_restic::repository::Repository;
@@ -30,6 +31,9 @@ pub(super) const VOLUME: &str = "lee-volume";
 const SNAPSHOT: &str = "lee-snapshot";
 /// What nothing refers to is removed after this time.
 const PRUNE_SECS: i64 = 7 * dates::DAY_SECS;
+
+/// A test compares about so much: all of a small volume, a random sample of a large one.
+const TESTED: Limit = Limit { names: 50_000, bytes: 1 << 30 };
 
 /// The beginning of the names of a backup's snapshots: each has its own.
 fn prefix(backup: &BackupInfo) -> String {
@@ -171,6 +175,37 @@ impl Shared {
         self.cell
             .admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())
             .map(drop)
+    }
+
+    /// Compares what the last backup gives back with its snapshot in the cell.
+    pub(super) fn test(&self, backup: &BackupInfo) -> Result<Tested, Failure> {
+        let none = |why: &str| {
+            let message = format!("the backup of volume {} to {}: {why}", backup.volume, backup.to);
+            failure(libc::ENOENT, &message)
+        };
+        let last = backup.last.as_ref().ok_or_else(|| none("there is none yet: lee backup run"))?;
+        let repository = repositories::open(&self.env, &backup.to, &backup.password_file)?;
+        let holder = repositories::holder(format!("lee-{}", backup.volume));
+        let _lock = Lock::take(&repository, &holder, false).map_err(|e| refusal(&e))?;
+        repository.load_index().map_err(|e| refusal(&e))?;
+        let all = repository.snapshots().map_err(|e| refusal(&e))?;
+        let found = all.into_iter().find(|(id, _)| id.to_string() == last.id);
+        let (_, shown) =
+            found.ok_or_else(|| none("the last one is not in the repository any more: lee backup run"))?;
+        let reader = self.cell.read_snapshot(&backup.volume, &last.snapshot)?;
+        let source = SnapshotSource::new(reader, None).map_err(|e| refusal(&e))?;
+        let watch = Watched { of: self, id: id_of(backup) };
+        let found = compare(&repository, &shown.tree, &source, TESTED, &watch).map_err(|e| refusal(&e))?;
+        Ok(Tested {
+            at_secs: self.wall_secs(),
+            id: last.id.clone(),
+            names: found.names,
+            files: found.files,
+            bytes: found.bytes,
+            is_whole: found.is_whole,
+            difference_count: found.difference_count,
+            differences: found.differences,
+        })
     }
 
     /// Removes backups from the repository that are not kept, and now and then what nothing refers to. Others who

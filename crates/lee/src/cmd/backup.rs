@@ -54,6 +54,11 @@ enum Action {
         #[arg(long)]
         prune: bool,
     },
+    /// Read the last backup of a volume back, and compare it with the snapshot that it was made of
+    ///
+    /// Nothing is written: of a small volume all is compared, of a large one a random sample of names and some 1 GiB of
+    /// content. Exits with 1 when anything differs.
+    Test(OneArgs),
     /// Show the backups that a repository has
     Show(RepositoryArgs),
     /// Look whether a repository is whole, and all that its backups need is there
@@ -154,6 +159,12 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
         Action::Run { which, prune } => {
             let all = ask(invocation, BackupCall::Run { which: which.which(), prune })?;
             show(invocation, &all, || lines(&all, made))
+        }
+        Action::Test(args) => {
+            let all = ask(invocation, BackupCall::Test { which: args.which() })?;
+            show(invocation, &all, || lines(&all, tested))?;
+            let is_good = all.iter().filter_map(|b| b.tested.as_ref()).all(|t| t.difference_count == 0);
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Remove(args) => {
             let all = ask(invocation, BackupCall::Remove { which: args.which() })?;
@@ -274,6 +285,20 @@ fn made(b: &BackupStatus) -> String {
     b.note.as_ref().map_or(text.clone(), |note| format!("{text}\n{}", printable(note)))
 }
 
+fn tested(b: &BackupStatus) -> String {
+    let Some(t) = &b.tested else { return format!("{}: not tested", place_of(b)) };
+    let much = if t.is_whole { "all of it" } else { "a random sample" };
+    let compared =
+        format!("{}, {} read back, {much}", size::counted(t.names, "name", "names"), size::bytes(t.bytes));
+    if t.difference_count == 0 {
+        return format!("{}: backup {} gives back what it was made of: {compared}", place_of(b), &t.id[..8]);
+    }
+    let count = size::counted(t.difference_count, "difference", "differences");
+    let mut text = format!("{}: backup {} has {count}: {compared}", place_of(b), &t.id[..8]);
+    t.differences.iter().for_each(|how| text.push_str(&format!("\n  {}", printable(how))));
+    text + "\nwhat to do: docs/runbooks/LeewardBackupBad.md"
+}
+
 fn list(all: &[BackupStatus]) -> String {
     if all.is_empty() {
         return "no volumes are backed up: see lee backup --help".into();
@@ -292,7 +317,7 @@ fn list(all: &[BackupStatus]) -> String {
     ];
     let mut text = Table::new(&columns).rows(all, row).to_string();
     for b in all.iter().filter(|b| b.is_bad()) {
-        let why = b.error.clone().unwrap_or_else(|| "it is older than it should be".into());
+        let why = b.why_bad();
         let (volume, to) = (printable(&b.backup.volume), printable(&b.backup.to));
         text.push_str(&format!("ALARM the backup of {volume} to {to}: {}\n", printable(&why)));
     }
