@@ -228,10 +228,6 @@ impl Archive<'_> {
         self.repository.index.lock().has(BlobKind::Tree, tree)
     }
 
-    fn go_on(&self) -> Result<()> {
-        if self.watch.is_stopped() { Err(Error::stopped()) } else { Ok(()) }
-    }
-
     /// Finds the subdirectories that are to be written.
     fn enter(&mut self, dir: u64, old: Option<Id>) -> Result<Frame> {
         let (mut waiting, mut listing) = (Vec::new(), Listing::of(self.source, dir));
@@ -303,7 +299,7 @@ impl Archive<'_> {
 
     /// Writes a directory whose subdirectories are written or kept.
     fn write(&mut self, dir: u64, old: Option<Id>) -> Result<Id> {
-        self.go_on()?;
+        self.watch.go_on()?;
         self.done.dirs += 1;
         let mut tree = TreeWriter::default();
         let mut listing = Listing::of(self.source, dir);
@@ -333,7 +329,7 @@ impl Archive<'_> {
     fn add(&mut self, tree: &mut TreeWriter, entry: &Entry, before: Option<Node>) -> Result<()> {
         self.done.names += 1;
         if self.done.names.is_multiple_of(256) {
-            self.go_on()?;
+            self.watch.go_on()?;
             self.watch.report("files", self.done.names, 0);
         }
         let before = before.filter(|node| node.inode == entry.inode);
@@ -446,7 +442,7 @@ impl Archive<'_> {
         let mut reading = Reading { buffer: Vec::new(), start: 0, at: 0, size: meta.size };
         let mut content = Vec::new();
         while reading.left() > 0 {
-            self.go_on()?;
+            self.watch.go_on()?;
             self.skip_hole(inode, &mut reading, &mut content)?;
             if reading.left() == 0 {
                 break;

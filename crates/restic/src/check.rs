@@ -51,7 +51,7 @@ pub fn check(repository: &Arc<Repository>, read_data: bool, watch: &dyn Watch) -
     if read_data {
         let total = there.len() as u64;
         for (done, (pack, len)) in there.iter().enumerate() {
-            stop_if_asked(watch)?;
+            watch.go_on()?;
             watch.report("packs", done as u64, total);
             match read_pack(repository, pack) {
                 Err(e) if e.kind == crate::ErrorKind::Damaged => found.problem(e.text),
@@ -61,10 +61,6 @@ pub fn check(repository: &Arc<Repository>, read_data: bool, watch: &dyn Watch) -
         }
     }
     Ok(found)
-}
-
-fn stop_if_asked(watch: &dyn Watch) -> Result<()> {
-    if watch.is_stopped() { Err(Error::stopped()) } else { Ok(()) }
 }
 
 /// Compares indexes with what is stored; the packs that are named and there.
@@ -96,7 +92,7 @@ fn trees(repository: &Repository, watch: &dyn Watch, found: &mut Checked) -> Res
         waiting.push((snapshot.tree, format!("snapshot {}", id.short())));
     }
     while let Some((tree, of)) = waiting.pop() {
-        stop_if_asked(watch)?;
+        watch.go_on()?;
         match repository.index.lock().mark(BlobKind::Tree, &tree) {
             Some(true) => found.trees += 1,
             Some(false) => continue,

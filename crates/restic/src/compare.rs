@@ -6,7 +6,8 @@
 use crate::archive::{Attributes, Listing, Meta, ROOT, Source};
 use crate::repository::Repository;
 use crate::tree::{Node, NodeKind};
-use crate::{Error, ErrorKind, Id, Result, Watch};
+use crate::{ErrorKind, Id, Result, Watch};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub struct Limit {
 }
 
 /// What was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
     /// Names whose attributes were compared.
     pub names: u64,
@@ -115,10 +116,6 @@ impl Compare<'_> {
         self.repository.env.random() % end.max(1)
     }
 
-    fn go_on(&self) -> Result<()> {
-        if self.watch.is_stopped() { Err(Error::stopped()) } else { Ok(()) }
-    }
-
     /// What is damaged differs; anything else is a failure.
     fn note(&mut self, path: &str, read: Result<()>) -> Result<()> {
         match read {
@@ -132,12 +129,12 @@ impl Compare<'_> {
 
     /// Compares the names of a directory beside the listing of the source, and then contents.
     fn dir(&mut self, dir: &Dir) -> Result<()> {
-        let (mut chosen, mut seen) = (BTreeMap::new(), 0);
+        let (mut chosen, mut seen) = (Vec::new(), 0);
         let mut listing = Listing::of(self.source, dir.inode);
         let mut next = listing.next()?;
         let repository = self.repository;
         let read = repository.tree(&dir.tree, &mut |node| {
-            self.go_on()?;
+            self.watch.go_on()?;
             let Some(name) = node.name() else {
                 self.found.differs(&dir.path, "has a name that cannot be");
                 return Ok(());
@@ -169,17 +166,16 @@ impl Compare<'_> {
     }
 
     /// Each file of a directory is chosen with the same probability.
-    fn choose(&mut self, chosen: &mut BTreeMap<u64, File>, seen: u64, file: File) {
+    fn choose(&mut self, chosen: &mut Vec<File>, seen: u64, file: File) {
         let room = self.limit.names.saturating_sub(self.found.files);
         if (chosen.len() as u64) < room {
-            chosen.insert(seen, file);
+            chosen.push(file);
             return;
         }
         self.found.is_whole = false;
-        let at = self.random_below(seen);
-        if let Some(key) = chosen.keys().nth(usize::try_from(at).unwrap_or(usize::MAX)).copied() {
-            chosen.remove(&key);
-            chosen.insert(seen, file);
+        let at = self.random_below(seen) as usize;
+        if let Some(place) = chosen.get_mut(at) {
+            *place = file;
         }
     }
 
@@ -204,9 +200,9 @@ impl Compare<'_> {
     }
 
     /// Compares the content of these files.
-    fn contents(&mut self, dir: &Dir, chosen: BTreeMap<u64, File>) -> Result<()> {
+    fn contents(&mut self, dir: &Dir, chosen: Vec<File>) -> Result<()> {
         let mut left: BTreeMap<Box<[u8]>, File> =
-            chosen.into_values().map(|file| (file.name.clone(), file)).collect();
+            chosen.into_iter().map(|file| (file.name.clone(), file)).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -231,7 +227,7 @@ impl Compare<'_> {
         let most = if file.size > self.limit.bytes / 4 { self.limit.bytes / 4 } else { file.size };
         let mut at = 0;
         for id in node.content.iter().flatten() {
-            self.go_on()?;
+            self.watch.go_on()?;
             if at >= most && most < file.size {
                 self.found.is_whole = false;
                 return Ok(());

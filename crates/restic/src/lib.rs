@@ -38,6 +38,13 @@ pub use pack::BlobKind;
 pub trait Watch: Send + Sync {
     /// Whether the work is to stop.
     fn is_stopped(&self) -> bool;
+    /// Goes on, unless the work is to stop.
+    ///
+    /// # Errors
+    /// Stopped.
+    fn go_on(&self) -> Result<()> {
+        if self.is_stopped() { Err(Error::stopped()) } else { Ok(()) }
+    }
     /// How far it is: of `total`, 0 if that is not known.
     fn report(&self, phase: &str, done: u64, total: u64);
 }

@@ -68,9 +68,7 @@ pub fn prune(repository: &Arc<Repository>, lock: &Lock, watch: &dyn Watch) -> Re
 }
 
 fn still_alone(repository: &Repository, lock: &Lock, watch: &dyn Watch) -> Result<()> {
-    if watch.is_stopped() {
-        return Err(Error::stopped());
-    }
+    watch.go_on()?;
     if lock.is_lost() {
         let text =
             format!("the lock of {} could not be renewed for too long: run it again", repository.place());
@@ -85,9 +83,7 @@ fn mark(repository: &Repository, watch: &dyn Watch) -> Result<()> {
         repository.snapshots()?.into_iter().map(|(_, snapshot)| snapshot.tree).collect();
     let mut done = 0;
     while let Some(tree) = waiting.pop() {
-        if watch.is_stopped() {
-            return Err(Error::stopped());
-        }
+        watch.go_on()?;
         if !mark_blob(repository, BlobKind::Tree, &tree)? {
             continue;
         }
@@ -162,9 +158,7 @@ fn store_again(repository: &Arc<Repository>, fates: &FxHashMap<Id, Fate>, watch:
             }
         })?;
         for (pack, blobs) in packs {
-            if watch.is_stopped() {
-                return Err(Error::stopped());
-            }
+            watch.go_on()?;
             watch.report("packs", done.len() as u64, total);
             store_pack_again(repository, &mut saver, &pack, &blobs)?;
         }

@@ -12,6 +12,7 @@ mod source;
 use crate::control::server::failure;
 use leeward_env::{Env, Nanos};
 use leeward_restic::Watch;
+use leeward_restic::compare::Compared;
 use leeward_volume::Cell;
 use leeward_volume::admin::{self, BackupInfo, Failure, Progress};
 use parking_lot::{Condvar, Mutex};
@@ -112,25 +113,16 @@ pub struct Tested {
     pub at_secs: i64,
     /// The id of the backup.
     pub id: String,
-    /// Names that were compared.
-    pub names: u64,
-    /// Files whose content was read back and compared.
-    pub files: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Whether that was all; else it was a sample.
-    pub is_whole: bool,
-    /// How much differs.
-    pub difference_count: u64,
-    /// The first of that, in words.
-    pub differences: Vec<String>,
+    /// What was compared, and what differs.
+    #[serde(flatten)]
+    pub found: Compared,
 }
 
 impl BackupStatus {
     /// Why an operator must look at it.
     pub fn why_bad(&self) -> String {
         match &self.tested {
-            Some(tested) if tested.difference_count > 0 => {
+            Some(tested) if tested.found.difference_count > 0 => {
                 format!(
                     "backup {} does not give back what it was made of: see lee backup test",
                     &tested.id[..8]
@@ -144,7 +136,7 @@ impl BackupStatus {
     pub fn is_bad(&self) -> bool {
         self.late
             || self.state == BackupState::Failing
-            || self.tested.as_ref().is_some_and(|tested| tested.difference_count > 0)
+            || self.tested.as_ref().is_some_and(|tested| tested.found.difference_count > 0)
     }
 }
 
@@ -349,25 +341,15 @@ impl Shared {
             }
             Task::Test => {
                 let result = self.test(backup);
-                let mut states = self.states.lock();
-                let state = states.entry(id_of(backup)).or_default();
-                (state.running, state.progress) = (false, None);
-                let result = result.map(|tested| state.tested = Some(tested));
-                drop(states);
-                self.changed.notify_all();
-                result
+                self.leave_place(backup, |state| result.map(|tested| state.tested = Some(tested)))
             }
         }
     }
 
     /// `Ok`: what could not be done, though the backup was made.
     fn ends(&self, backup: &BackupInfo, result: Result<Option<String>, Failure>) {
-        leeward_env::give_memory_back();
         let now = self.env.now();
-        let mut states = self.states.lock();
-        let state = states.entry(id_of(backup)).or_default();
-        (state.running, state.progress) = (false, None);
-        match result {
+        self.leave_place(backup, |state| match result {
             Ok(note) => (state.failures, state.error, state.note) = (0, None, note),
             Err(failure) => {
                 let wait = RETRY.saturating_mul(1 << state.failures.min(10)).min(RETRY_MAX);
@@ -378,9 +360,19 @@ impl Shared {
                     state.error = Some(failure.message);
                 }
             }
-        }
+        });
+    }
+
+    /// The task of a backup has ended; this is what came of it.
+    fn leave_place<T>(&self, backup: &BackupInfo, note: impl FnOnce(&mut State) -> T) -> T {
+        leeward_env::give_memory_back();
+        let mut states = self.states.lock();
+        let state = states.entry(id_of(backup)).or_default();
+        (state.running, state.progress) = (false, None);
+        let noted = note(state);
         drop(states);
         self.changed.notify_all();
+        noted
     }
 
     /// Backs up, or tests, now, after a run that is at work.

@@ -196,16 +196,7 @@ impl Shared {
         let source = SnapshotSource::new(reader, None).map_err(|e| refusal(&e))?;
         let watch = Watched { of: self, id: id_of(backup) };
         let found = compare(&repository, &shown.tree, &source, TESTED, &watch).map_err(|e| refusal(&e))?;
-        Ok(Tested {
-            at_secs: self.wall_secs(),
-            id: last.id.clone(),
-            names: found.names,
-            files: found.files,
-            bytes: found.bytes,
-            is_whole: found.is_whole,
-            difference_count: found.difference_count,
-            differences: found.differences,
-        })
+        Ok(Tested { at_secs: self.wall_secs(), id: last.id.clone(), found })
     }
 
     /// Removes backups from the repository that are not kept, and now and then what nothing refers to. Others who

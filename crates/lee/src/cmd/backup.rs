@@ -163,7 +163,7 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
         Action::Test(args) => {
             let all = ask(invocation, BackupCall::Test { which: args.which() })?;
             show(invocation, &all, || lines(&all, tested))?;
-            let is_good = all.iter().filter_map(|b| b.tested.as_ref()).all(|t| t.difference_count == 0);
+            let is_good = all.iter().filter_map(|b| b.tested.as_ref()).all(|t| t.found.difference_count == 0);
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Remove(args) => {
@@ -287,15 +287,18 @@ fn made(b: &BackupStatus) -> String {
 
 fn tested(b: &BackupStatus) -> String {
     let Some(t) = &b.tested else { return format!("{}: not tested", place_of(b)) };
-    let much = if t.is_whole { "all of it" } else { "a random sample" };
-    let compared =
-        format!("{}, {} read back, {much}", size::counted(t.names, "name", "names"), size::bytes(t.bytes));
-    if t.difference_count == 0 {
+    let much = if t.found.is_whole { "all of it" } else { "a random sample" };
+    let compared = format!(
+        "{}, {} read back, {much}",
+        size::counted(t.found.names, "name", "names"),
+        size::bytes(t.found.bytes)
+    );
+    if t.found.difference_count == 0 {
         return format!("{}: backup {} gives back what it was made of: {compared}", place_of(b), &t.id[..8]);
     }
-    let count = size::counted(t.difference_count, "difference", "differences");
+    let count = size::counted(t.found.difference_count, "difference", "differences");
     let mut text = format!("{}: backup {} has {count}: {compared}", place_of(b), &t.id[..8]);
-    t.differences.iter().for_each(|how| text.push_str(&format!("\n  {}", printable(how))));
+    t.found.differences.iter().for_each(|how| text.push_str(&format!("\n  {}", printable(how))));
     text + "\nwhat to do: docs/runbooks/LeewardBackupBad.md"
 }
 
