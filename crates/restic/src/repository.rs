@@ -175,7 +175,8 @@ impl Repository {
 
     fn open_file(&self, dir: &str, id: &Id) -> Result<Option<Vec<u8>>> {
         let Some(sealed) = self.files.get(&format!("{dir}/{id}"))? else { return Ok(None) };
-        let damaged = || Error::damaged(format!("{}/{dir}/{id} is damaged", self.place()));
+        let damaged =
+            || Error::damaged(format!("{}/{dir}/{id} is damaged: run lee backup check", self.place()));
         if Id::of(&sealed) != *id {
             return Err(damaged());
         }
