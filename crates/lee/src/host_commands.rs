@@ -485,7 +485,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 61] = [
+    const FOR_OPERATORS: [&str; 62] = [
         "VolumeCreate",
         "VolumeList",
         "VolumeShow",
@@ -495,6 +495,7 @@ mod tests {
         "VolumeSet",
         "VolumeMoveData",
         "VolumePromote",
+        "VolumeDemote",
         "CopyCreate",
         "MirrorSet",
         "MirrorUnset",

@@ -7,7 +7,9 @@
 mod whole;
 
 use leeward_env::Ctx;
-use leeward_fs::{Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Reply, Seek};
+use leeward_fs::{
+    Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek,
+};
 use leeward_model::Profile;
 use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
 use leeward_model::generate::{Generator, Rng};
@@ -135,9 +137,13 @@ fn pipe() -> (std::fs::File, Pipe) {
 }
 
 fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
+    send_of("root", cell, from, name)
+}
+
+fn send_of(volume: &str, cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
     let (file, pipe) = pipe();
     let request =
-        admin::SnapSend { volume: "root".into(), name: name.into(), from: from.map(Into::into), pipe };
+        admin::SnapSend { volume: volume.into(), name: name.into(), from: from.map(Into::into), pipe };
     let sent = ask(cell, &request).expect("sent");
     assert_eq!(file.metadata().expect("its length").len(), sent.bytes);
     (file, sent)
@@ -162,14 +168,22 @@ fn shown(cell: &SimCell) -> NodeId {
     attr_of(cell, Op::Lookup { dir: NodeId::ROOT, name: b"copy" }).node
 }
 
-/// Where a snapshot of the source's root is.
-fn snapshot(cell: &SimCell, name: &str) -> NodeId {
-    let dir = attr_of(cell, Op::Lookup { dir: NodeId::ROOT, name: b".snap" }).node;
+/// Where a snapshot of a directory is.
+fn snapshot_in(cell: &SimCell, dir: NodeId, name: &str) -> NodeId {
+    let dir = attr_of(cell, Op::Lookup { dir, name: b".snap" }).node;
     attr_of(cell, Op::Lookup { dir, name: name.as_bytes() }).node
 }
 
+fn snapshot(cell: &SimCell, name: &str) -> NodeId {
+    snapshot_in(cell, NodeId::ROOT, name)
+}
+
 fn same(source: &SimCell, name: &str, copy: &SimCell) {
-    let (was, is) = (walk(source, snapshot(source, name)), walk(copy, shown(copy)));
+    same_tree((source, snapshot(source, name)), (copy, shown(copy)));
+}
+
+fn same_tree((source, was): (&SimCell, NodeId), (copy, is): (&SimCell, NodeId)) {
+    let (was, is) = (walk(source, was), walk(copy, is));
     for (inode, found) in &was {
         assert_eq!(is.get(inode), Some(found), "inode {inode}, the copy at the left");
     }
@@ -283,7 +297,8 @@ fn a_copy_shows_its_snapshots_and_refuses_what_would_change_it() {
     refused(receive(&copy, &changed).map(|_| ()), "stream");
     assert_eq!(shown(&copy), root, "it shows what it did");
     // what it has left is taken back when it is promoted
-    let promoted = ask(&copy, &admin::VolumePromote { name: "copy".into() }).expect("promoted");
+    let promoted =
+        ask(&copy, &admin::VolumePromote { name: "copy".into(), handed_over: false }).expect("promoted");
     assert_eq!(promoted.copy, None);
     let (was, is) = (walk(&source, snapshot(&source, "two")), walk(&copy, shown(&copy)));
     assert_eq!(is, was);
@@ -427,4 +442,201 @@ fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -
     let copy = if rng.chance(50) { copy.recover(&point).expect("it opens") } else { copy };
     assert!(walk(&copy, shown(&copy)) == before, "a part is shown");
     copy
+}
+
+/// Programs change the volume that is called "copy".
+fn edit(cell: &SimCell, rng: &mut Rng, times: u64) {
+    for n in 0..times {
+        let found = walk(cell, shown(cell));
+        let volume = shown(cell).volume();
+        let any = |rng: &mut Rng, is: &dyn Fn(&Found) -> bool| {
+            let all: Vec<u64> = found.iter().filter(|(_, f)| is(f)).map(|(inode, _)| *inode).collect();
+            (!all.is_empty()).then(|| NodeId::new(volume, all[rng.below(all.len() as u64) as usize]))
+        };
+        let dir = any(rng, &|f| f.attr.kind == Kind::Dir).expect("the root");
+        let to_dir = any(rng, &|f| f.attr.kind == Kind::Dir).expect("the root");
+        let file = any(rng, &|f| f.attr.kind == Kind::File);
+        let name = format!("n{}-{n}", rng.below(1 << 30)).into_bytes();
+        let old = found[&dir.inode()].names.iter().nth(rng.below(4) as usize);
+        let done = match (rng.below(9), file, old) {
+            (0 | 1, ..) => call(cell, Op::Make { dir, name: &name, make: Make::File, mode: 0o644, umask: 0 }),
+            (2, ..) => call(cell, Op::Make { dir, name: &name, make: Make::Dir, mode: 0o755, umask: 0 }),
+            (3 | 4, Some(node), _) => {
+                let data = vec![n as u8; rng.below(9000) as usize + 1];
+                call(cell, Op::Write { node, offset: rng.below(200_000), data: &data })
+            }
+            (5, Some(node), _) => call(cell, Op::Link { node, dir, name: &name }),
+            (6, _, Some((old, _))) => {
+                let mode = RenameMode::NoReplace;
+                let (from_dir, from_name, to_name) = (dir, &old[..], &name[..]);
+                call(cell, Op::Rename { from_dir, from_name, to_dir, to_name, mode })
+            }
+            (7, _, Some((old, inode))) if found[inode].attr.kind == Kind::Dir => {
+                call(cell, Op::RmDir { dir, name: old })
+            }
+            (_, _, Some((old, inode))) if found[inode].attr.kind != Kind::Dir => {
+                call(cell, Op::Unlink { dir, name: old, over: Precondition::Any })
+            }
+            _ => continue,
+        };
+        match done {
+            Ok(_) | Err(Error::NotEmpty | Error::Invalid) => (),
+            other => panic!("{other:?}"),
+        }
+        // the front end forgets what it was told
+        for node in found.keys().map(|inode| NodeId::new(volume, *inode)) {
+            drop(call(cell, Op::Forget { node, count: u64::MAX }));
+        }
+    }
+}
+
+/// Two cells with the same volume, of which one is a copy of the other at a time.
+struct Pair {
+    cells: [SimCell; 2],
+    source: usize,
+    /// The newest snapshot that both have.
+    common: Option<String>,
+    rng: Rng,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Pair {
+        let mut pair = Pair {
+            cells: [with_copy(seed), with_copy(seed + 1000)],
+            source: 0,
+            common: None,
+            rng: Rng::new(seed),
+        };
+        pair.promote(0, false);
+        let set = admin::PropertyChanges { bin_days: Some(seed as u16 % 2), ..Default::default() };
+        ask(pair.source(), &admin::VolumeSet { name: "copy".into(), set }).expect("set");
+        pair
+    }
+
+    fn source(&self) -> &SimCell {
+        &self.cells[self.source]
+    }
+
+    fn promote(&mut self, cell: usize, handed_over: bool) {
+        ask(&self.cells[cell], &admin::VolumePromote { name: "copy".into(), handed_over }).expect("promoted");
+        self.source = cell;
+    }
+
+    fn demote(&self, cell: usize, snapshot: &str) {
+        let was = walk(&self.cells[cell], shown(&self.cells[cell]));
+        let request = admin::VolumeDemote { name: "copy".into(), snapshot: snapshot.into() };
+        ask(&self.cells[cell], &request).expect("a copy");
+        assert_eq!(walk(&self.cells[cell], shown(&self.cells[cell])), was, "it shows what it was");
+    }
+
+    fn edit(&mut self, cell: usize) {
+        let times = self.rng.below(40);
+        edit(&self.cells[cell], &mut self.rng, times);
+    }
+
+    fn take(&self, name: &str) {
+        let request = admin::SnapCreate { path: "/copy".into(), name: name.into() };
+        ask(self.source(), &request).expect("taken");
+    }
+
+    /// A snapshot comes to the other cell, perhaps not at once.
+    fn transfer(&mut self, name: &str) {
+        let (file, sent) = send_of("copy", self.source(), self.common.as_deref(), name);
+        let copy = 1 - self.source;
+        if self.rng.chance(40) {
+            let whole = std::mem::replace(&mut self.cells[copy], SimCell::new(0));
+            self.cells[copy] = interrupted(whole, &file, &mut self.rng, sent.bytes);
+        }
+        assert_eq!(receive(&self.cells[copy], &file), Ok(sent));
+        let was = snapshot_in(self.source(), shown(self.source()), name);
+        same_tree((self.source(), was), (&self.cells[copy], shown(&self.cells[copy])));
+        self.common = Some(name.into());
+    }
+}
+
+#[test]
+fn cells_change_their_roles_in_order_and_after_a_disaster() {
+    for seed in seeds(0..6) {
+        let mut pair = Pair::new(seed);
+        for round in 0..steps(1500) / 100 {
+            let (source, copy) = (pair.source, 1 - pair.source);
+            pair.edit(source);
+            let name = format!("s{round}");
+            pair.take(&name);
+            pair.transfer(&name);
+            let (kind, kept) = (pair.rng.below(3), format!("kept{round}"));
+            pair.edit(source);
+            if kind == 0 {
+                // in order: nothing is lost
+                pair.demote(source, &kept);
+                pair.transfer(&kept);
+                pair.promote(copy, true);
+            } else if kind == 1 {
+                // the source is away, and comes back with what it had not sent
+                pair.promote(copy, false);
+                pair.edit(copy);
+                pair.demote(source, &kept);
+                let was = walk(&pair.cells[source], shown(&pair.cells[source]));
+                pair.take(&format!("back{round}"));
+                pair.transfer(&format!("back{round}"));
+                let old = &pair.cells[source];
+                let is = walk(old, snapshot_in(old, shown(old), &kept));
+                assert_eq!(is, was, "seed {seed}, round {round}: what was changed there is kept");
+            }
+            for cell in &pair.cells {
+                cell.settle().expect("work is done");
+                cell.check().expect("nothing is found");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_volume_becomes_a_copy_only_where_it_can() {
+    let (cell, source) = (with_copy(7), SimCell::new(7));
+    let demote = |name: &str, snapshot: &str| {
+        ask(&cell, &admin::VolumeDemote { name: name.into(), snapshot: snapshot.into() })
+    };
+    let refused = |name: &str, snapshot: &str, word: &str| {
+        let failure = demote(name, snapshot).map(drop).expect_err(word);
+        assert!(failure.message.contains(word), "{failure:?}");
+    };
+    refused("copy", "s", "copy already");
+    refused("root", "s", "root of the cell");
+    refused("none", "s", "no volume");
+    ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: false }).expect("promoted");
+    let make =
+        |dir, name: &[u8], make| attr_of(&cell, Op::Make { dir, name, make, mode: 0o755, umask: 0 }).node;
+    let (dir, file) = (make(shown(&cell), b"d", Make::Dir), make(shown(&cell), b"f", Make::File));
+    call(&cell, Op::Write { node: file, offset: 0, data: b"content" }).expect("written");
+    let volume = |name: &str, at: &str| {
+        let volume = admin::VolumeCreate { name: name.into(), at: at.into(), uid: 0, gid: 0, pool: None };
+        ask(&cell, &volume).expect("a volume");
+    };
+    volume("below", "/copy/d/below");
+    refused("copy", "s", "volume below is attached");
+    ask(&cell, &admin::VolumeRemove { name: "below".into() }).expect("removed");
+    ask(&cell, &admin::SnapCreate { path: "/copy".into(), name: "s".into() }).expect("taken");
+    refused("copy", "s", "already");
+    refused("copy", "a/b", "a/b");
+    demote("copy", "last").expect("a copy");
+    // what was open before
+    assert_eq!(call(&cell, Op::Read { node: file, offset: 0, len: 9 }), Err(Error::Stale));
+    assert_eq!(call(&cell, Op::Write { node: file, offset: 0, data: b"x" }), Err(Error::Stale));
+    let new = Op::Make { dir, name: b"new", make: Make::File, mode: 0o644, umask: 0 };
+    assert_eq!(call(&cell, new), Err(Error::Stale));
+    let f = attr_of(&cell, Op::Lookup { dir: shown(&cell), name: b"f" }).node;
+    assert_eq!(call(&cell, Op::Read { node: f, offset: 0, len: 9 }), Ok(Reply::Data(b"content".into())));
+    assert_eq!(call(&cell, Op::Write { node: f, offset: 0, data: b"x" }), Err(Error::ReadOnly));
+    // a stream from nowhere, and the copy goes on to be what it is
+    ask(&source, &admin::SnapCreate { path: "/".into(), name: "one".into() }).expect("taken");
+    let (stream, _) = send(&source, None, "one");
+    let failure = receive(&cell, &stream).expect_err("there is nothing in common");
+    assert!(failure.message.contains("goes on from nothing"), "{failure:?}");
+    let is = ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: true }).expect("promoted");
+    assert_eq!(is.copy, None);
+    assert_eq!(call(&cell, Op::Read { node: file, offset: 0, len: 9 }), Ok(Reply::Data(b"content".into())));
+    call(&cell, new).expect("made");
+    cell.settle().expect("work is done");
+    cell.check().expect("nothing is found");
 }

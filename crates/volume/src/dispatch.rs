@@ -58,7 +58,7 @@ impl Shard {
             return answer;
         }
         self.admit(ctx, op)?;
-        self.may_change(op)?;
+        self.may_touch(op)?;
         match *op {
             Op::Lookup { dir, name } => self.leasing(ctx, dir, |tx| tx.lookup(dir, name)),
             Op::GetAttr { node } => {
@@ -135,14 +135,16 @@ impl Shard {
         })
     }
 
-    /// Users change nothing in a copy.
-    fn may_change(&self, op: &Op<'_>) -> Result<()> {
-        match op.node() {
-            Some(node) if op.changes() && self.checks_every_operation() && self.is_copy(node.volume()) => {
-                Err(Error::ReadOnly)
-            }
-            _ => Ok(()),
+    /// Users change nothing in a copy; and they see only what it shows, not where streams change it: some may have
+    /// files open from before it was a copy.
+    fn may_touch(&self, op: &Op<'_>) -> Result<()> {
+        let (Some(node), true) = (op.node(), self.checks_every_operation()) else { return Ok(()) };
+        let st = self.lock();
+        let is_copy = st.volumes.get(&node.volume()).is_some_and(|v| v.properties.copy.is_some());
+        if is_copy && !matches!(op, Op::Forget { .. }) {
+            return Err(Error::Stale);
         }
+        if op.changes() && st.is_unchangeable(node.volume()) { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The checks that every operation must pass.

@@ -23,6 +23,7 @@
 
 pub mod admin;
 mod agreed;
+mod calls;
 mod cell;
 mod clock;
 mod commit;

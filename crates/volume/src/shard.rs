@@ -6,6 +6,7 @@
 
 use crate::Config;
 use crate::agreed::Agreed;
+use crate::calls::Calls;
 use crate::clock::LockClock;
 use crate::commit::committer::Committer;
 use crate::format::keys::{self, Key};
@@ -99,6 +100,8 @@ pub struct Shard {
     /// Whether a volume is being removed or is a copy, or the engine is broken: then every operation checks
     /// that first.
     cautious: AtomicBool,
+    /// Operations of front ends.
+    pub(crate) calls: Calls,
     /// Whether the engine holds its space reserve, for removal and commits on a full disk.
     reserve_held: AtomicBool,
     watchers: Mutex<Vec<Arc<dyn Watcher>>>,
@@ -149,6 +152,7 @@ impl Shard {
             counters: Counters::default(),
             clock: LockClock::default(),
             cautious: AtomicBool::new(cautious),
+            calls: Calls::default(),
             reserve_held: AtomicBool::new(false),
             watchers: Mutex::default(),
             horizon: Mutex::default(),

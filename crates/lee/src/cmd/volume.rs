@@ -4,6 +4,7 @@ use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
+use leeward_env::dates;
 use leeward_volume::admin::{self, PropertyChanges, VolumeInfo};
 use serde_json::json;
 use std::ffi::OsStr;
@@ -45,6 +46,17 @@ enum Action {
     Promote {
         /// Its name
         name: String,
+    },
+    /// Make a volume a copy, which nobody changes, as it is now
+    ///
+    /// For when it is to be what a volume in another cell is that was its copy before: a mirror there goes on from a
+    /// snapshot that both have. What was changed here since stays in a snapshot. The recycle bin is emptied.
+    Demote {
+        /// Its name
+        name: String,
+        /// The name of the snapshot of what it is now [default: set-aside- and the time]
+        #[arg(long, value_name = "NAME")]
+        snapshot: Option<String>,
     },
     /// Keep a volume's data in another pool
     ///
@@ -186,6 +198,7 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { name, at, owner, pool, copy } => create(invocation, name, at, owner, (pool, copy)),
         Action::Promote { name } => promote(invocation, name),
+        Action::Demote { name, snapshot } => demote(invocation, name, snapshot),
         Action::MoveData { name, to, no_wait } => move_data(invocation, name, to, !no_wait),
         Action::List => list(invocation),
         Action::Show { name } => {
@@ -306,7 +319,8 @@ fn create(
 /// What the cell says.
 pub fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
     let before = invocation.ask("volume promote", &admin::VolumeShow { name: name.clone() })?;
-    let volume = invocation.ask_with_bar("volume promote", &admin::VolumePromote { name })?;
+    let volume =
+        invocation.ask_with_bar("volume promote", &admin::VolumePromote { name, handed_over: false })?;
     let now = (invocation.env.wall() / 1_000_000_000) as i64;
     show(invocation, &volume, || {
         let shown = before.copy.and_then(|copy| Some((copy.snapshot?, when::ago(now - copy.time_secs))));
@@ -315,6 +329,25 @@ pub fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
             None => "empty: nothing had been received".into(),
         };
         format!("volume {} can be changed now: {state}", volume.name)
+    })
+}
+
+fn demote(invocation: &Invocation, name: String, snapshot: Option<String>) -> Result<(), Fail> {
+    let snapshot = snapshot.unwrap_or_else(|| {
+        // to the millisecond: the name is to be another one in each cell
+        let millis = invocation.env.wall() / 1_000_000;
+        let second = dates::second((millis / 1000) as i64);
+        format!("set-aside-{}.{:03}Z", second.trim_end_matches('Z'), millis % 1000)
+    });
+    let request = admin::VolumeDemote { name, snapshot: snapshot.clone() };
+    let volume = invocation.ask_with_bar("volume demote", &request)?;
+    show(invocation, &volume, || {
+        format!(
+            "volume {0} is a copy now, which nobody changes. It shows snapshot {1}, of all that it was; lee volume promote {0} \
+             takes that back",
+            volume.name,
+            printable(&snapshot)
+        )
     })
 }
 

@@ -60,7 +60,10 @@ impl Shared {
         let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(None) };
         let name = copy.snapshot.unwrap_or_default();
         let here = self.snapshots(at)?;
-        let found = here.into_iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs);
+        let found = match here.iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs) {
+            None if copy.made_here => self.newest_common(other, mirror, &here)?,
+            found => found.cloned(),
+        };
         match found {
             Some(snap) => {
                 let proven = (snap.name.clone(), snap.time_secs);
@@ -76,6 +79,21 @@ impl Shared {
                 Err(failure(libc::ENOENT, &message))
             }
         }
+    }
+
+    /// The newest snapshot that the copy has, too.
+    fn newest_common(
+        &self,
+        other: &Other,
+        mirror: &MirrorInfo,
+        here: &[SnapInfo],
+    ) -> Result<Option<SnapInfo>, Failure> {
+        let volume = Some(mirror.copy.clone());
+        let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
+        let is_there = |snap: &&SnapInfo| {
+            there.iter().any(|other| other.name == snap.name && other.time_secs == snap.time_secs)
+        };
+        Ok(here.iter().rfind(is_there).cloned())
     }
 
     fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {

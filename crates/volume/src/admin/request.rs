@@ -138,6 +138,7 @@ requests! {
     VolumeSet,
     VolumeMoveData,
     VolumePromote,
+    VolumeDemote,
     CopyCreate,
     MirrorSet,
     MirrorUnset,

@@ -3,7 +3,6 @@
 //! `DIR/cell` identifies it; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 //! [`crate::remote`] has the same for a bucket.
 
-mod calls;
 pub(crate) mod identity;
 pub(crate) mod turns;
 
@@ -80,7 +79,6 @@ const IDLE_TURNS: u64 = 20;
 /// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
 pub struct Cell {
     pub(crate) shard: Arc<Shard>,
-    calls: calls::Calls,
     /// The background threads are to end.
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -262,7 +260,6 @@ impl Cell {
         );
         let cell = Arc::new(Cell {
             shard,
-            calls: calls::Calls::default(),
             closing: Arc::default(),
             threads: Mutex::default(),
             cache_lock: Mutex::default(),
@@ -454,12 +451,12 @@ impl Cell {
     /// Makes everything durable and ends the threads: all that operations have answered. Later calls
     /// fail. Idempotent. A cell that was lost is only left.
     pub fn close(&self) -> std::result::Result<(), Failure> {
-        if !self.calls.close() {
+        if !self.shard.calls.close() {
             return Ok(());
         }
         self.shard.end_streams(None, || self.lost().is_some());
         // what they may wait for still works
-        self.calls.wait(&self.shard.env, || self.lost().is_some());
+        self.shard.calls.wait(&self.shard.env, || self.lost().is_some());
         self.closing.store(true, Ordering::Release);
         self.shard.committer.wake();
         self.shard.committer.unpublished.wake();
@@ -532,7 +529,7 @@ impl Cell {
 
 impl Fs for Cell {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
-        let _at_work = self.calls.begin()?;
+        let _at_work = self.shard.calls.begin()?;
         self.shard.call(ctx, &op)
     }
 

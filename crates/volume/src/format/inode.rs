@@ -555,7 +555,7 @@ impl MirrorRecord {
 pub struct CopyState {
     /// The epoch of the snapshot that it shows.
     pub shown: u32,
-    /// Which stream has come in part; empty: none.
+    /// Which stream has come in part, behind a mark where what is shown was made here; empty: neither.
     pub receiving: Box<[u8]>,
 }
 

@@ -243,7 +243,8 @@ impl Tx<'_> {
         self.epoch(volume)
     }
 
-    fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
+    /// Refuses a name that a new snapshot of a directory cannot have.
+    pub(crate) fn check_snapshot_name(&self, dir: NodeId, name: &[u8]) -> TxResult<()> {
         check_name(name)?;
         if name.len() > SNAPSHOT_NAME_BYTES_MAX {
             return Err(Error::NameTooLong.into());

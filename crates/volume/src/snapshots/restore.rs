@@ -264,6 +264,7 @@ impl Tx<'_> {
     /// Moves the entry `staged` of the staging directory to its target.
     fn place_restored(&mut self, staging: NodeId, staged: &[u8], r: &Restore<'_>) -> TxResult<()> {
         let parent = self.live_dir(r.dir)?;
+        self.need_changeable(r.dir.volume())?;
         check_name(r.name)?;
         if self.is_snapshot_dir(r.dir, r.name) {
             return Err(Error::Exists.into());
@@ -288,6 +289,7 @@ impl Tx<'_> {
     /// Exchanges the entries of `dir` with these names for those of the staging directory; entries
     /// that are missing there are removed.
     fn swap_entries(&mut self, staging: NodeId, dir: NodeId, names: &[Box<[u8]>]) -> TxResult<()> {
+        self.need_changeable(dir.volume())?;
         self.need_no_bin_below(dir)?;
         for name in names {
             if self.dentry(staging, name)?.is_some() {

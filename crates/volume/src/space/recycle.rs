@@ -43,7 +43,10 @@ impl Tx<'_> {
     /// Whether an inode that loses its last name, which was in `dir`, goes to the bin.
     pub(crate) fn is_for_bin(&self, dir: NodeId, node: NodeId, inode: &Inode) -> TxResult<bool> {
         let volume = dir.volume();
-        let kept = match self.properties(volume)?.bin_days {
+        let properties = self.properties(volume)?;
+        let kept = match properties.bin_days {
+            // what a stream removes was removed elsewhere
+            _ if properties.copy.is_some() => false,
             // entries of the bin may be below it
             0 => inode.is_dir() && self.st.bins.holds(volume),
             _ => !self.is_passing(node, inode),

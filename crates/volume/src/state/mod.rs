@@ -72,6 +72,8 @@ pub struct State {
     pub publish_seq: u64,
     /// Copies that a stream comes for, and whether it is to end.
     pub receiving: BTreeMap<u32, bool>,
+    /// Volumes that become copies: users change nothing in them.
+    pub becoming_copies: BTreeSet<u32>,
     /// Content that is not in records yet, by inode.
     pub files: FxHashMap<NodeId, Pending>,
     /// Inodes with pending data in a segment, stored or not: exactly those whose queues mention it.

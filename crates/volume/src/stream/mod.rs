@@ -10,6 +10,7 @@
 mod changes;
 pub(crate) mod receive;
 pub(crate) mod record;
+mod roles;
 mod send;
 
 use crate::admin::{PathText, Progress};
@@ -383,9 +384,12 @@ impl Shard {
             }
         };
         let found = self.root_snapshot(volume, &wanted);
-        let fits =
-            |record: &SnapshotRecord| header.from.as_ref().is_none_or(|sent| *sent == Sent::of(record));
-        match found.filter(|(epoch, record)| *epoch == state.shown && fits(record)) {
+        let fits = |(epoch, record): &(u32, SnapshotRecord)| {
+            let same = header.from.as_ref().is_none_or(|sent| *sent == Sent::of(record));
+            let older = *epoch < state.shown && state.is_made_here() && header.from.is_some();
+            same && (*epoch == state.shown || older)
+        };
+        match found.filter(fits) {
             Some((epoch, _)) => Ok(epoch),
             None => {
                 let shown = self.lock().snapshots.get(volume, state.shown).cloned();
@@ -397,7 +401,8 @@ impl Shard {
         }
     }
 
-    /// Notes which stream comes. What another one has left that ended early is taken back first.
+    /// Notes which stream comes. What another one has left that ended early is taken back first, and so is what was
+    /// changed here.
     fn return_to(
         &self,
         volume: u32,
@@ -409,7 +414,7 @@ impl Shard {
         let text = serde_json::to_vec(header).map_err(|e| Broken::Refused(e.to_string()))?;
         let id = digest::digest(&digest::SHA256, &text);
         let id = id.as_ref();
-        if !state.receiving.is_empty() && *state.receiving != *id {
+        if !state.receiving.is_empty() && *state.coming() != *id {
             self.roll_back(volume, base, progress)?;
         }
         self.note_receiving(volume, id)?;
@@ -421,7 +426,7 @@ impl Shard {
             let st = &mut *self.lock();
             let v = st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
             if let Some(copy) = &mut v.properties.copy {
-                copy.receiving = id.into();
+                copy.note_coming(id);
             }
             st.volumes_dirty.insert(volume);
         }
@@ -553,40 +558,6 @@ impl Shard {
         self.invalidate_inode(dir);
         Ok(())
     }
-
-    /// A new copy shows that it is empty.
-    pub(crate) fn prepare_copy(&self, volume: u32) -> Result<()> {
-        // one that did not come to its end has left it
-        let epoch = match self.root_snapshot(volume, EMPTY) {
-            Some((epoch, _)) => epoch,
-            None => self.take_of_copy(volume, EMPTY.into(), self.now(), 0)?,
-        };
-        self.show_copy(volume, epoch)
-    }
-
-    /// Whether a volume is a copy.
-    pub(crate) fn is_copy(&self, volume: u32) -> bool {
-        self.lock().volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
-    }
-
-    /// A copy becomes a volume like others, as the snapshot that it shows.
-    pub(crate) fn promote(&self, volume: u32, progress: &mut dyn FnMut(Progress)) -> Outcome<SnapshotRecord> {
-        // it waits for a sender that may be lost
-        self.end_streams(Some(volume), || false);
-        let _alone = ReceivingAlone::begin(self, volume)?;
-        let state = self.copy_state(volume)?;
-        let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
-        self.drop_unproven(volume, state.shown)?;
-        if !state.receiving.is_empty() {
-            self.roll_back(volume, state.shown, progress)?;
-        }
-        self.show_other(volume, |v| {
-            v.properties.copy = None;
-            // apart from those that the other side gives out meanwhile
-            v.next_inode = (v.next_inode / NUMBERS_STEP + 1) * NUMBERS_STEP;
-        })?;
-        Ok(shown)
-    }
 }
 
 /// While it lives nobody else changes the copy.
@@ -635,9 +606,6 @@ impl Drop for ReceivingAlone<'_> {
         self.0.lock().receiving.remove(&self.1);
     }
 }
-
-/// Each time a copy is promoted its new inodes begin at the next multiple.
-const NUMBERS_STEP: u64 = 1 << 32;
 
 /// What the records say of the root directory.
 fn root_among(portion: &[u8]) -> Result<Option<Attributes>> {

@@ -21,7 +21,7 @@ use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Precondition, Rename
 pub(crate) const STAGING: u64 = (1 << 40) - 1;
 const STAGING_NAME: &[u8] = b"/receiving";
 /// Inode numbers that a volume gives out are below.
-const NUMBERS_END: u64 = 1 << 39;
+pub(super) const NUMBERS_END: u64 = 1 << 39;
 
 /// Applies records.
 pub(crate) struct Receiving<'a> {

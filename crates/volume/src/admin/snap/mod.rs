@@ -17,7 +17,7 @@ pub use create::SnapCreate;
 pub use diff::{Diff, SnapDiff};
 pub use list::{SnapInfos, SnapList, SnapUsage, SnapUsageList, SnapUsages};
 pub use lock::{SnapLock, SnapUnlock};
-pub use receive::{SnapReceive, VolumePromote};
+pub use receive::{SnapReceive, VolumeDemote, VolumePromote};
 pub use remove::SnapRemove;
 pub use rename::SnapRename;
 pub use restore::{Restored, SnapRestore};

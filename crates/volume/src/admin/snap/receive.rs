@@ -1,4 +1,4 @@
-//! Receives a snapshot from a stream; and makes a copy a volume of its own.
+//! Receives a snapshot from a stream; and makes a copy a volume of its own, and a volume a copy.
 
 use super::send::{Pipe, failure};
 use crate::admin::volume::VolumeInfo;
@@ -66,6 +66,9 @@ impl Read for Watched<'_> {
 pub struct VolumePromote {
     /// The copy.
     pub name: String,
+    /// Whether the volume that it is a copy of has become a copy itself, of what is shown here.
+    #[serde(default)]
+    pub handed_over: bool,
 }
 
 impl Request for VolumePromote {
@@ -73,7 +76,29 @@ impl Request for VolumePromote {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let volume = shard.volume_named(&self.name)?;
-        shard.promote(volume, caller.progress).map_err(|e| failure(e, &format!("volume {}", self.name)))?;
+        let promoted = shard.promote(volume, self.handed_over, caller.progress);
+        promoted.map_err(|e| failure(e, &format!("volume {}", self.name)))?;
+        shard.settle()?;
+        shard.volume_info(volume)
+    }
+}
+
+/// Makes a volume a copy, which shows a snapshot of all that it is now, and can receive streams.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeDemote {
+    /// The volume.
+    pub name: String,
+    /// The name of the snapshot.
+    pub snapshot: String,
+}
+
+impl Request for VolumeDemote {
+    type Reply = VolumeInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        let volume = shard.volume_named(&self.name)?;
+        let demoted = shard.demote(volume, self.snapshot.as_bytes());
+        demoted.map_err(|e| failure(e, &format!("volume {}, snapshot {}", self.name, self.snapshot)))?;
         shard.settle()?;
         shard.volume_info(volume)
     }

@@ -91,6 +91,9 @@ pub struct CopyInfo {
     pub time_secs: i64,
     /// Whether a part of a newer one has come.
     pub receiving: bool,
+    /// Whether it was taken here, of a volume that became a copy: a stream may go on from an older one.
+    #[serde(default)]
+    pub made_here: bool,
 }
 
 impl Reply for VolumeInfo {
@@ -136,7 +139,8 @@ impl Shard {
             CopyInfo {
                 snapshot: shown.as_ref().map(|s| String::from_utf8_lossy(&s.name).into_owned()),
                 time_secs: shown.map_or(0, |s| s.time.secs),
-                receiving: !copy.receiving.is_empty(),
+                receiving: !copy.coming().is_empty(),
+                made_here: copy.is_made_here(),
             }
         });
         Ok(VolumeInfo {

@@ -1,0 +1,191 @@
+//! Roles: a copy becomes a volume like others, and a volume becomes a copy.
+//!
+//! A volume that becomes a copy shows a snapshot of all that it was then, which no other cell has. So it is noted
+//! with the copy that what it shows was *made here*: a stream may go on from an older snapshot, to which the live
+//! volume is taken back first. The snapshot of what it was stays.
+
+use super::receive::NUMBERS_END;
+use super::{EMPTY, Outcome, ReceivingAlone};
+use crate::admin::Progress;
+use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
+use crate::shard::Shard;
+use crate::state::State;
+use crate::stream::Broken;
+use crate::tx::{Tx, TxResult};
+use leeward_env::Ctx;
+use leeward_fs::{Error, NodeId, Result};
+
+/// Each time a copy is promoted its new inodes begin at the next multiple.
+const NUMBERS_STEP: u64 = 1 << 32;
+/// How often it is looked whether operations at work have ended; a millisecond is in between.
+const CALLS_LOOKS: u32 = 10_000;
+/// What is noted of streams that come begins with this when what is shown was made here.
+const MADE_HERE: &[u8] = b"made here";
+
+impl CopyState {
+    /// Whether the snapshot that it shows was taken here, of a volume that became a copy.
+    pub(crate) fn is_made_here(&self) -> bool {
+        self.receiving.starts_with(MADE_HERE)
+    }
+
+    /// Which stream has come in part; empty: none.
+    pub(crate) fn coming(&self) -> &[u8] {
+        self.receiving.strip_prefix(MADE_HERE).unwrap_or(&self.receiving)
+    }
+
+    pub(super) fn note_coming(&mut self, id: &[u8]) {
+        let before = if self.is_made_here() { MADE_HERE } else { b"" };
+        self.receiving = [before, id].concat().into();
+    }
+}
+
+impl State {
+    /// Whether users change nothing in a volume: it is a copy, or becomes one.
+    pub(crate) fn is_unchangeable(&self, volume: u32) -> bool {
+        self.volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
+            || self.becoming_copies.contains(&volume)
+    }
+}
+
+impl Tx<'_> {
+    /// Refuses what would change a copy, or a volume that becomes one.
+    pub(crate) fn need_changeable(&self, volume: u32) -> TxResult<()> {
+        if self.st.is_unchangeable(volume) { Err(Error::ReadOnly.into()) } else { Ok(()) }
+    }
+}
+
+impl Shard {
+    /// Whether a volume is a copy.
+    pub(crate) fn is_copy(&self, volume: u32) -> bool {
+        self.lock().volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
+    }
+
+    /// A new copy shows that it is empty.
+    pub(crate) fn prepare_copy(&self, volume: u32) -> Result<()> {
+        // one that did not come to its end has left it
+        let epoch = match self.root_snapshot(volume, EMPTY) {
+            Some((epoch, _)) => epoch,
+            None => self.take_of_copy(volume, EMPTY.into(), self.now(), 0)?,
+        };
+        self.show_copy(volume, epoch)
+    }
+
+    /// A copy becomes a volume like others, as the snapshot that it shows. `is_handed_over`: where that came from
+    /// nothing was changed since, and nothing is: it has become a copy itself.
+    pub(crate) fn promote(
+        &self,
+        volume: u32,
+        is_handed_over: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Outcome<SnapshotRecord> {
+        // it waits for a sender that may be lost
+        self.end_streams(Some(volume), || false);
+        let _alone = ReceivingAlone::begin(self, volume)?;
+        let state = self.copy_state(volume)?;
+        let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
+        self.drop_unproven(volume, state.shown)?;
+        if !state.coming().is_empty() {
+            self.roll_back(volume, state.shown, progress)?;
+        }
+        self.show_other(volume, |v| {
+            v.properties.copy = None;
+            if !is_handed_over {
+                v.next_inode = numbers_apart(v.next_inode);
+            }
+        })?;
+        Ok(shown)
+    }
+
+    /// A volume becomes a copy, which shows a snapshot with this name of all that users were told is done. Its
+    /// recycle bin is emptied: what is in it has no place in a copy.
+    pub(crate) fn demote(&self, volume: u32, name: &[u8]) -> Outcome<SnapshotRecord> {
+        let _alone = ReceivingAlone::begin(self, volume)?;
+        self.may_become_copy(volume, name)?;
+        self.check_every_operation();
+        // what machines have told their programs is in it
+        let _recalling = self.recall_volume(volume);
+        let _becoming = BecomingCopy::begin(self, volume);
+        if !self.calls.pass(&self.env, CALLS_LOOKS) {
+            return Err(Broken::Refused("operations at work do not end: try again".into()));
+        }
+        self.empty_bin_below(NodeId::new(volume, 1))?;
+        self.sync_all(&Ctx::system())?;
+        let epoch = self.take_of_copy(volume, name.into(), self.now(), 0)?;
+        self.sync_all(&Ctx::system())?;
+        self.show_other(volume, |v| {
+            v.properties.copy = Some(CopyState { shown: epoch, receiving: MADE_HERE.into() });
+        })?;
+        let known = self.lock().refs.of_volume(volume);
+        known.into_iter().for_each(|node| self.invalidate_inode(node));
+        Ok(self.lock().snapshots.get(volume, epoch).cloned().ok_or(Error::Stale)?)
+    }
+
+    fn may_become_copy(&self, volume: u32, name: &[u8]) -> Outcome<()> {
+        self.transact(&Ctx::system(), |tx| tx.check_snapshot_name(NodeId::new(volume, 1), name))?;
+        let st = self.lock();
+        let v = st.volumes.get(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
+        let refused = |why: String| Err(Broken::Refused(why));
+        let is_below = |other: &&VolumeRecord| !other.removing && other.attached_dir.volume() == volume;
+        if v.properties.copy.is_some() {
+            return refused("it is a copy already".into());
+        }
+        if v.attached_dir.inode() == 0 {
+            return refused("the root of the cell cannot be a copy".into());
+        }
+        if let Some(other) = st.volumes.values().find(is_below) {
+            return refused(format!(
+                "volume {} is attached below it, and would be lost from sight: remove it first",
+                other.name
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Inode numbers that no other side gives out; as long as there are any.
+fn numbers_apart(next: u64) -> u64 {
+    let apart = (next / NUMBERS_STEP + 1) * NUMBERS_STEP;
+    if apart < NUMBERS_END { apart } else { next }
+}
+
+/// While it lives users change nothing in the volume.
+struct BecomingCopy<'a>(&'a Shard, u32);
+
+impl<'a> BecomingCopy<'a> {
+    fn begin(shard: &'a Shard, volume: u32) -> BecomingCopy<'a> {
+        shard.lock().becoming_copies.insert(volume);
+        BecomingCopy(shard, volume)
+    }
+}
+
+impl Drop for BecomingCopy<'_> {
+    fn drop(&mut self) {
+        self.0.lock().becoming_copies.remove(&self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_noted_beside_where_the_shown_was_made() {
+        let mut state = CopyState { shown: 7, receiving: Box::default() };
+        assert!(!state.is_made_here() && state.coming().is_empty());
+        state.note_coming(b"id");
+        assert_eq!((state.is_made_here(), state.coming()), (false, &b"id"[..]));
+        state.receiving = MADE_HERE.into();
+        assert!(state.is_made_here() && state.coming().is_empty());
+        state.note_coming(b"id");
+        state.note_coming(b"another");
+        assert_eq!((state.is_made_here(), state.coming()), (true, &b"another"[..]));
+    }
+
+    #[test]
+    fn numbers_are_apart_as_long_as_there_are_any() {
+        assert_eq!(numbers_apart(2), NUMBERS_STEP);
+        assert_eq!(numbers_apart(NUMBERS_STEP), 2 * NUMBERS_STEP);
+        let last = NUMBERS_END - NUMBERS_STEP;
+        assert_eq!((numbers_apart(last - 1), numbers_apart(last)), (last, last));
+    }
+}
