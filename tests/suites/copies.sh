@@ -301,11 +301,34 @@ a_promoted_copy_is_said() {
   there fsck
 }
 
+# The old volume, with what it had not sent, becomes a copy of the new one; then back in order.
+roles_change_back() {
+  echo unsent >"$MNT/vol/unsent"
+  lee volume demote vol
+  if touch "$MNT/vol/file" 2>/dev/null; then return 1; fi
+  there mirror add vol --to "$CELL"
+  there mirror run vol
+  mirrored vol
+  [ "$(cat "$MNT/vol/new")" = new ] && [ ! -e "$MNT/vol/unsent" ]
+  [ "$(cat "$MNT"/vol/.snap/set-aside-*/unsent)" = unsent ]
+  there volume demote vol
+  lee volume promote vol
+  echo back >"$MNT/vol/back"
+  lee mirror add vol --to "$THERE"
+  lee mirror run vol
+  mirrored vol
+  lee mirror verify vol
+  lee mirror remove vol
+  lee fsck
+  there fsck
+}
+
 cell_start
 there_up
 run everything_travels everything_travels
 for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
-  a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said; do
+  a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
+  roles_change_back; do
   run "$case" "$case"
 done
 suite_end
