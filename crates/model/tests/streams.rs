@@ -190,6 +190,29 @@ fn same_tree((source, was): (&SimCell, NodeId), (copy, is): (&SimCell, NodeId)) 
     assert_eq!(is.keys().collect::<Vec<_>>(), was.keys().collect::<Vec<_>>());
 }
 
+/// What backups hear of the changes between two snapshots is all that a walk of both finds.
+fn changes_are_told(cell: &SimCell, old: &str, new: &str) {
+    let reader = |name| cell.cell.read_snapshot("root", name).expect("a snapshot");
+    let told = reader(new).changes_since(&reader(old)).expect("changes");
+    let (was, is) = (walk(cell, snapshot(cell, old)), walk(cell, snapshot(cell, new)));
+    let bytes = |found: &Found| (found.attr.size, found.content.clone(), found.edges.clone());
+    for (inode, now) in &is {
+        // those that are new have names that are
+        let before = was.get(inode);
+        let is_file = now.attr.kind == Kind::File;
+        if is_file && before.is_some_and(|b| (&b.attr, &b.xattrs) != (&now.attr, &now.xattrs)) {
+            assert!(told.inodes.contains_key(inode), "inode {inode} from {old} to {new}");
+        }
+        if is_file && before.is_some_and(|b| bytes(b) != bytes(now)) {
+            assert_eq!(told.inodes.get(inode), Some(&true), "content of {inode} from {old} to {new}");
+        }
+        let leads_to_changes = || now.names.values().any(|below| told.inodes.contains_key(below));
+        if before.is_some_and(|b| b.names != now.names) || leads_to_changes() {
+            assert!(told.dirs.contains(inode), "directory {inode} from {old} to {new}");
+        }
+    }
+}
+
 fn digest(cell: &SimCell, volume: &str, name: &str) -> String {
     let request = admin::SnapDigest { volume: volume.into(), name: name.into(), from: None };
     ask(cell, &request).expect("a digest").digest
@@ -231,6 +254,9 @@ fn each_snapshot_of_a_random_tree_is_in_the_copy_as_it_was() {
             assert_eq!(got, sent, "seed {seed}, {name}");
             same(&harness.target, &name, &copy);
             assert_eq!(digest(&harness.target, "root", &name), digest(&copy, "copy", &name));
+            if let Some(old) = &last {
+                changes_are_told(&harness.target, old, &name);
+            }
             let old = last.replace(name);
             if let Some(old) = old.filter(|_| rng.chance(50)) {
                 ask(&harness.target, &admin::SnapRemove { path: "/".into(), name: old.clone() })
@@ -403,6 +429,26 @@ fn a_copy_has_pieces_where_the_source_has_them() {
         let (stream, _) = send(&source, from, to);
         receive(&copy, &stream).expect("received");
         same(&source, to, &copy);
+    }
+}
+
+#[test]
+fn content_that_was_written_into_a_hole_is_told() {
+    let source = SimCell::new(6);
+    let (dir, name, make) = (NodeId::ROOT, &b"f"[..], Make::File);
+    let node = attr_of(&source, Op::Make { dir, name, make, mode: 0o600, umask: 0 }).node;
+    let take = |name: &str| {
+        ask(&source, &admin::SnapCreate { path: "/".into(), name: name.into() }).expect("taken");
+    };
+    let write = |at: u64| call(&source, Op::Write { node, offset: at << 20, data: b"x" }).expect("written");
+    write(300);
+    take("s0");
+    // windows without records, one beside the first, one far away; then the same again
+    for (n, at) in [100, 8, 0, 100, 299].into_iter().enumerate() {
+        write(at);
+        let (old, new) = (format!("s{n}"), format!("s{}", n + 1));
+        take(&new);
+        changes_are_told(&source, &old, &new);
     }
 }
 

@@ -203,8 +203,6 @@ pub(crate) struct Differing {
     pub(crate) names: BTreeSet<Name>,
     /// Inodes of which any record differs, and whether that is more than the inode's own.
     pub(crate) inodes: BTreeMap<u64, bool>,
-    /// Inodes of which records of content differ.
-    pub(crate) contents: BTreeSet<u64>,
 }
 
 impl Differing {
@@ -213,10 +211,6 @@ impl Differing {
         match parsed.tag {
             tag::DENTRY => {
                 self.names.insert((parsed.node.inode(), parsed.rest.into()));
-            }
-            tag::EXTENTS => {
-                self.inodes.insert(parsed.node.inode(), true);
-                self.contents.insert(parsed.node.inode());
             }
             tag => *self.inodes.entry(parsed.node.inode()).or_default() |= tag != tag::INODE,
         }
@@ -416,6 +410,6 @@ fn report_change(
 /// Whether two versions of an inode differ in nothing but names, links, and times that others set.
 fn same_to_users(a: &Inode, b: &Inode) -> bool {
     let own = |i: &Inode| (i.kind, i.mode, i.uid, i.gid, i.rdev, i.xattrs, i.flags);
-    let content = |i: &Inode| (i.size, i.allocated, i.times[time::M], i.body.clone());
+    let content = |i: &Inode| (i.content_lsn, i.size, i.allocated, i.times[time::M], i.body.clone());
     own(a) == own(b) && (a.is_dir() || content(a) == content(b))
 }

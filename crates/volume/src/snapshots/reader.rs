@@ -171,10 +171,9 @@ impl SnapshotReader {
         for inode in differing.inodes.keys().copied() {
             let Some(is) = new.inode(inode)?.filter(|is| is.nlink > 0) else { continue };
             let was = old.inode(inode)?;
-            let content = is.kind == Kind::File
-                && was.is_none_or(|was| {
-                    was.size != is.size || was.body != is.body || differing.contents.contains(&inode)
-                });
+            // records of extents do not tell: those that come where a hole was leave no older version
+            let content = |of: &Inode| (of.content_lsn, of.size, of.allocated, of.body.clone());
+            let content = is.kind == Kind::File && was.is_none_or(|was| content(&was) != content(&is));
             changes.inodes.insert(inode, content);
             if is.linked {
                 linked.push(inode);
