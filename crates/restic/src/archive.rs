@@ -24,6 +24,10 @@ const READ_BYTES: usize = 1 << 20;
 /// A hole begins with so many zeros.
 const LOOK_BYTES: usize = 4096;
 const BUFFER_BYTES: usize = 2 * MAX_BYTES;
+/// Zeros in longer holes are in longer chunks.
+const LONG_HOLE_BYTES: u64 = 64 << 20;
+/// A file has no more chunks: 64 TiB of holes, or some 8 TiB of data. They are held in memory, by who restores, too.
+const CHUNKS_MAX: u64 = 8 << 20;
 /// Older trees whose subdirectories, or contents, are remembered.
 const REMEMBERED: usize = 8;
 
@@ -119,6 +123,8 @@ pub struct Summary {
     pub dirs: u64,
     /// Directories that were taken over as they are.
     pub dirs_kept: u64,
+    /// Files that are too long: they have too many chunks.
+    pub files_left_out: u64,
     /// Extended attributes whose names are no UTF-8, which restic cannot store.
     pub left_out: u64,
 }
@@ -150,10 +156,11 @@ pub fn store(
         linked: FxHashMap::default(),
     };
     let subtree = archive.run()?;
-    let mut node = archive.node(name, ROOT, None)?;
-    node.subtree = Some(subtree);
     let mut top = TreeWriter::default();
-    top.add(&node)?;
+    if let Some(mut node) = archive.node(name, ROOT, None)? {
+        node.subtree = Some(subtree);
+        top.add(&node)?;
+    }
     let done = archive.done;
     Ok((saver.tree(top)?, done))
 }
@@ -333,7 +340,7 @@ impl Archive<'_> {
             self.watch.report("files", self.done.names, 0);
         }
         let before = before.filter(|node| node.inode == entry.inode);
-        let mut node = self.node(&entry.name, entry.inode, before)?;
+        let Some(mut node) = self.node(&entry.name, entry.inode, before)? else { return Ok(()) };
         if entry.is_dir {
             let subtree = match self.built.remove(&entry.inode) {
                 Some(built) => Some(built),
@@ -348,11 +355,11 @@ impl Archive<'_> {
         tree.add(&node)
     }
 
-    /// The node of an inode: as before, where nothing of it has changed.
-    fn node(&mut self, name: &[u8], inode: u64, before: Option<Node>) -> Result<Node> {
+    /// The node of an inode: as before, where nothing of it has changed. `None`: it cannot be stored.
+    fn node(&mut self, name: &[u8], inode: u64, before: Option<Node>) -> Result<Option<Node>> {
         let changed = self.source.changes().map(|changes| changes.inodes.get(&inode).copied());
         let before = match before {
-            Some(before) if changed == Some(None) && self.has_content(&before) => return Ok(before),
+            Some(before) if changed == Some(None) && self.has_content(&before) => return Ok(Some(before)),
             other => other,
         };
         let meta = self.source.meta(inode)?;
@@ -370,9 +377,17 @@ impl Archive<'_> {
                 None if same => self.content_elsewhere(inode, node.size)?,
                 None => None,
             };
-            node.content = Some(kept.map_or_else(|| self.content(inode, &meta), Ok)?);
+            node.content = match kept {
+                Some(content) => Some(content),
+                None => self.content(inode, &meta)?,
+            };
+            if node.content.is_none() {
+                tracing::warn!("inode {inode}, a file of {} bytes, is too long to be backed up", meta.size);
+                self.done.files_left_out += 1;
+                return Ok(None);
+            }
         }
-        Ok(node)
+        Ok(Some(node))
     }
 
     fn node_of(&mut self, name: &[u8], inode: u64, meta: &Meta) -> Node {
@@ -398,9 +413,14 @@ impl Archive<'_> {
     }
 
     fn has_content(&self, node: &Node) -> bool {
-        let index = self.repository.index.lock();
         node.kind != NodeKind::File
-            || node.content.as_ref().is_some_and(|all| all.iter().all(|id| index.has(BlobKind::Data, id)))
+            || node.content.as_ref().is_some_and(|content| self.is_content(content, node.size))
+    }
+
+    /// Whether all chunks are there, and make up a file of this size.
+    fn is_content(&self, content: &[Id], size: u64) -> bool {
+        let index = self.repository.index.lock();
+        content.iter().map(|id| index.size(BlobKind::Data, id)).sum::<Option<u64>>() == Some(size)
     }
 
     /// The content that a file had which had another name.
@@ -427,23 +447,22 @@ impl Archive<'_> {
                 remember(&mut self.contents, tree, found)
             }
         };
-        let Some(content) = known.get(&inode) else { return Ok(None) };
-        let index = self.repository.index.lock();
-        let sizes = content.iter().map(|id| index.size(BlobKind::Data, id)).sum::<Option<u64>>();
-        Ok((sizes == Some(size)).then(|| content.clone()))
+        Ok(known.get(&inode).filter(|content| self.is_content(content, size)).cloned())
     }
 
-    /// Reads a file and stores it.
-    fn content(&mut self, inode: u64, meta: &Meta) -> Result<Vec<Id>> {
+    /// Reads a file and stores it. `None`: it has too many chunks.
+    fn content(&mut self, inode: u64, meta: &Meta) -> Result<Option<Vec<Id>>> {
         if let Some(known) = self.linked.get(&inode) {
-            return Ok(known.clone());
+            return Ok(Some(known.clone()));
         }
         self.done.files_read += 1;
         let mut reading = Reading { buffer: Vec::new(), start: 0, at: 0, size: meta.size };
         let mut content = Vec::new();
         while reading.left() > 0 {
             self.watch.go_on()?;
-            self.skip_hole(inode, &mut reading, &mut content)?;
+            if !self.skip_hole(inode, &mut reading, &mut content)? || content.len() as u64 > CHUNKS_MAX {
+                return Ok(None);
+            }
             if reading.left() == 0 {
                 break;
             }
@@ -456,24 +475,30 @@ impl Archive<'_> {
         if meta.links > 1 {
             self.linked.insert(inode, content.clone());
         }
-        Ok(content)
+        Ok(Some(content))
     }
 
-    /// Chunks of zeros end as soon as they may: those in a hole are known.
-    fn skip_hole(&mut self, inode: u64, reading: &mut Reading, content: &mut Vec<Id>) -> Result<()> {
+    /// Chunks of zeros end as soon as they may: those in a hole are known. In a long one they are long. False: there
+    /// are too many.
+    fn skip_hole(&mut self, inode: u64, reading: &mut Reading, content: &mut Vec<Id>) -> Result<bool> {
         let looks_like_one = reading.buffer[reading.start..].iter().take(LOOK_BYTES).all(|byte| *byte == 0);
         if reading.left() < MIN_BYTES as u64 || !looks_like_one {
-            return Ok(());
+            return Ok(true);
         }
         let at = reading.at - reading.held() as u64;
         let next = self.source.next_data(inode, at)?.unwrap_or(reading.size).min(reading.size);
-        let count = next.saturating_sub(at) / MIN_BYTES as u64;
+        let hole = next.saturating_sub(at);
+        let len = if hole < LONG_HOLE_BYTES { MIN_BYTES } else { MAX_BYTES };
+        let count = hole / len as u64;
         if count > 0 {
-            let zeros = self.saver.data(&vec![0; MIN_BYTES])?;
+            if content.len() as u64 + count > CHUNKS_MAX {
+                return Ok(false);
+            }
+            let zeros = self.saver.data(&vec![0; len])?;
             content.extend(std::iter::repeat_n(zeros, count as usize));
-            reading.skip(count * MIN_BYTES as u64);
+            reading.skip(count * len as u64);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -45,7 +45,7 @@ impl Checked {
 /// The place's, Stopped; problems of the repository are told, not failed at.
 pub fn check(repository: &Arc<Repository>, read_data: bool, watch: &dyn Watch) -> Result<Checked> {
     let mut found = Checked::default();
-    repository.load_index()?;
+    repository.load_index_of(|_, _| true)?.into_iter().for_each(|e| found.problem(e.text));
     let there = packs(repository, &mut found)?;
     trees(repository, watch, &mut found)?;
     if read_data {
@@ -87,7 +87,9 @@ fn packs(repository: &Repository, found: &mut Checked) -> Result<BTreeMap<Id, u6
 /// Reads all trees, each once.
 fn trees(repository: &Repository, watch: &dyn Watch, found: &mut Checked) -> Result<()> {
     let mut waiting = Vec::new();
-    for (id, snapshot) in repository.snapshots()? {
+    let (snapshots, damaged) = repository.readable_snapshots()?;
+    damaged.into_iter().for_each(|e| found.problem(e.text));
+    for (id, snapshot) in snapshots {
         found.snapshots += 1;
         waiting.push((snapshot.tree, format!("snapshot {}", id.short())));
     }

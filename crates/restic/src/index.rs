@@ -99,7 +99,7 @@ impl Index {
             self.packs.push(pack);
             self.ends.push(0);
         }
-        let end = blobs.iter().map(|b| u64::from(b.offset) + u64::from(b.len)).max().unwrap_or(0);
+        let end = blobs.iter().map(Blob::end).max().unwrap_or(0);
         let known = &mut self.ends[number as usize];
         *known = end.max(*known);
         for b in blobs {

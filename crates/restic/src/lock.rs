@@ -18,6 +18,8 @@ const RENEW: Duration = Duration::from_secs(300);
 const STALE_SECS: i64 = 30 * 60;
 /// Who could not renew it for so long stops: soon others believe that it is gone.
 const LOST_SECS: i64 = 25 * 60;
+/// What failed is tried again after this time.
+const RETRY: Duration = Duration::from_secs(60);
 /// So long it is waited before it is looked whether another came at the same time.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -53,9 +55,13 @@ pub struct Holder {
 
 /// A lock, until it is dropped.
 pub struct Lock {
-    shared: Arc<Shared>,
+    shared: Held,
     renewing: Option<std::thread::JoinHandle<()>>,
 }
+
+/// Whether a lock is held.
+#[derive(Clone)]
+pub(crate) struct Held(Arc<Shared>);
 
 struct Shared {
     repository: Arc<Repository>,
@@ -68,6 +74,8 @@ struct Shared {
 struct State {
     id: Id,
     renewed_secs: i64,
+    /// Others may have believed that it is gone: it does not come back.
+    is_lost: bool,
     has_ended: bool,
 }
 
@@ -84,7 +92,7 @@ impl Lock {
             repository.files.remove(&name(&id))?;
             return Err(e);
         }
-        let state = State { id, renewed_secs: now(&repository.env), has_ended: false };
+        let state = State { id, renewed_secs: now(&repository.env), is_lost: false, has_ended: false };
         let shared = Arc::new(Shared {
             repository: repository.clone(),
             holder: holder.clone(),
@@ -93,50 +101,99 @@ impl Lock {
             ends: Condvar::new(),
         });
         let of = shared.clone();
-        let renewing = repository.env.try_spawn("backup-lock", move || of.renew());
+        let renewing = repository.env.try_spawn("backup-lock", move || of.keep());
         let renewing = renewing.map_err(|_| Error::new(ErrorKind::Failed, "there is no thread to spare"))?;
-        Ok(Lock { shared, renewing: Some(renewing) })
+        Ok(Lock { shared: Held(shared), renewing: Some(renewing) })
     }
 
-    /// Whether others may believe that it is gone.
-    pub fn is_lost(&self) -> bool {
-        now(&self.shared.repository.env) - self.shared.state.lock().renewed_secs > LOST_SECS
+    /// Goes on, unless others may believe that it is gone.
+    ///
+    /// # Errors
+    /// Place.
+    pub fn need(&self) -> Result<()> {
+        self.shared.need()
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        self.shared.clone()
+    }
+}
+
+impl Held {
+    pub(crate) fn need(&self) -> Result<()> {
+        let (mut state, repository) = (self.0.state.lock(), &self.0.repository);
+        if state.is_still_held(now(&repository.env)) {
+            return Ok(());
+        }
+        let text = format!(
+            "the lock of {} could not be renewed for too long, or was removed: run it again",
+            repository.place()
+        );
+        Err(Error::new(ErrorKind::Place, text))
+    }
+}
+
+impl State {
+    fn is_still_held(&mut self, now: i64) -> bool {
+        self.is_lost |= now - self.renewed_secs > LOST_SECS;
+        !self.is_lost
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.shared.state.lock().has_ended = true;
-        self.shared.ends.notify_all();
+        let shared = &self.shared.0;
+        shared.state.lock().has_ended = true;
+        shared.ends.notify_all();
         if let Some(renewing) = self.renewing.take() {
             let _ = renewing.join();
         }
-        let id = self.shared.state.lock().id;
-        if let Err(e) = self.shared.repository.files.remove(&name(&id)) {
+        let id = shared.state.lock().id;
+        if let Err(e) = shared.repository.files.remove(&name(&id)) {
             tracing::warn!("a lock stays for half an hour: {e}");
         }
     }
 }
 
 impl Shared {
-    fn renew(&self) {
-        let mut state = self.state.lock();
+    /// Renews it until it ends, or is lost.
+    fn keep(&self) {
+        let (mut state, mut wait) = (self.state.lock(), RENEW);
         while !state.has_ended {
-            if !self.ends.wait_for(&mut state, RENEW).timed_out() {
+            if !self.ends.wait_for(&mut state, wait).timed_out() {
                 continue;
+            }
+            if !state.is_still_held(now(&self.repository.env)) {
+                return;
             }
             let old = state.id;
             drop(state);
-            let renewed = put(&self.repository, &self.holder, self.exclusive);
+            let renewed = self.renew(&old);
             state = self.state.lock();
             match renewed {
-                Ok(id) => {
+                // it may have taken long
+                Ok(Some(id)) if state.is_still_held(now(&self.repository.env)) => {
                     (state.id, state.renewed_secs) = (id, now(&self.repository.env));
-                    let _ = self.repository.files.remove(&name(&old)); // it counts no more soon
+                    wait = RENEW;
                 }
-                Err(e) => tracing::warn!("a lock cannot be renewed: {e}"),
+                Ok(Some(id)) => state.id = id,
+                Ok(None) => state.is_lost = true,
+                Err(e) => {
+                    tracing::warn!("a lock cannot be renewed: {e}");
+                    wait = RETRY;
+                }
             }
         }
+    }
+
+    /// `None`: somebody has removed it.
+    fn renew(&self, old: &Id) -> Result<Option<Id>> {
+        if self.repository.files.get(&name(old))?.is_none() {
+            return Ok(None);
+        }
+        let id = put(&self.repository, &self.holder, self.exclusive)?;
+        let _ = self.repository.files.remove(&name(old)); // it counts no more soon
+        Ok(Some(id))
     }
 }
 

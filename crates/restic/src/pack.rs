@@ -40,6 +40,11 @@ pub struct Blob {
 }
 
 impl Blob {
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.len)
+    }
+
     /// Bytes of what it is.
     pub fn size(&self) -> u64 {
         match self.plain_len {

@@ -49,32 +49,34 @@ enum Fate {
 pub fn prune(repository: &Arc<Repository>, lock: &Lock, watch: &dyn Watch) -> Result<Pruned> {
     // no power cut may bring a snapshot back whose packs are gone
     repository.files.settle_removals("snapshots")?;
-    repository.load_index()?;
+    if let Some(e) = repository.load_index_of_what_is_there()?.damaged.into_iter().next() {
+        return Err(e);
+    }
     mark(repository, watch)?;
-    let fates = fates(repository)?;
+    let mut fates = fates(repository)?;
     let mut pruned = Pruned::default();
+    // where there is little room it is for what follows
+    remove_packs(repository, &mut pruned, lock, watch)?;
     if fates.values().any(|fate| *fate != Fate::Stays) {
         let before = repository.index_files.lock().clone();
-        pruned.again_bytes = store_again(repository, &fates, watch)?;
+        pruned.again_bytes = match store_again(repository, &fates, lock, watch) {
+            Err(e) if e.kind == ErrorKind::Full => {
+                // what goes makes room, and what wastes some stays until there is
+                fates.values_mut().filter(|f| **f == Fate::IsStoredAgain).for_each(|f| *f = Fate::Stays);
+                0
+            }
+            stored => stored?,
+        };
+        lock.need()?;
         write_index(repository, &before, &fates)?;
-        still_alone(repository, lock, watch)?;
+        watch.go_on().and_then(|()| lock.need())?;
         before.iter().try_for_each(|id| repository.files.remove(&format!("index/{id}")))?;
         repository.files.settle_removals("index")?;
     }
     repository.load_index()?;
-    still_alone(repository, lock, watch)?;
+    watch.go_on().and_then(|()| lock.need())?;
     remove_packs(repository, &mut pruned, lock, watch)?;
     Ok(pruned)
-}
-
-fn still_alone(repository: &Repository, lock: &Lock, watch: &dyn Watch) -> Result<()> {
-    watch.go_on()?;
-    if lock.is_lost() {
-        let text =
-            format!("the lock of {} could not be renewed for too long: run it again", repository.place());
-        return Err(Error::new(ErrorKind::Place, text));
-    }
-    Ok(())
 }
 
 /// Marks what snapshots refer to.
@@ -145,8 +147,13 @@ fn fates(repository: &Repository) -> Result<FxHashMap<Id, Fate>> {
 }
 
 /// Stores what is needed of packs that go. Returns the bytes.
-fn store_again(repository: &Arc<Repository>, fates: &FxHashMap<Id, Fate>, watch: &dyn Watch) -> Result<u64> {
-    let mut saver = Saver::new(repository)?;
+fn store_again(
+    repository: &Arc<Repository>,
+    fates: &FxHashMap<Id, Fate>,
+    lock: &Lock,
+    watch: &dyn Watch,
+) -> Result<u64> {
+    let mut saver = Saver::new(repository)?.under(lock);
     let mut done = BTreeSet::new();
     let total = fates.values().filter(|fate| **fate == Fate::IsStoredAgain).count() as u64;
     let files = repository.index_files.lock().clone();
@@ -216,7 +223,7 @@ fn remove_packs(repository: &Repository, pruned: &mut Pruned, lock: &Lock, watch
         if named.contains(&id) {
             continue;
         }
-        still_alone(repository, lock, watch)?;
+        watch.go_on().and_then(|()| lock.need())?;
         repository.files.remove(&id.pack_name())?;
         pruned.packs += 1;
         pruned.bytes += len;

@@ -10,6 +10,7 @@ use crate::tree::{self, EachNode, Moment};
 use crate::{Error, ErrorKind, Id, Result};
 use leeward_env::Env;
 use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -44,6 +45,22 @@ pub struct Repository {
     pub(crate) index_files: Mutex<Vec<Id>>,
     id: Id,
     parts: Mutex<VecDeque<Part>>,
+}
+
+/// What of the index of a repository is not there.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Packs that are missing, or too short.
+    pub packs: usize,
+    /// Why files of it cannot be read.
+    pub damaged: Vec<Error>,
+}
+
+impl Lost {
+    /// Nothing.
+    pub fn is_empty(&self) -> bool {
+        self.packs == 0 && self.damaged.is_empty()
+    }
 }
 
 /// A part of a pack.
@@ -205,17 +222,55 @@ impl Repository {
     /// # Errors
     /// Damaged; the place's.
     pub fn load_index(&self) -> Result<()> {
-        let (mut index, mut files) = (Index::default(), Vec::new());
+        let damaged = self.load_index_of(|_, _| true)?;
+        damaged.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// As [`Repository::load_index`], without what was in packs that are not there any more, or too short, and what is in
+    /// files that cannot be read.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn load_index_of_what_is_there(&self) -> Result<Lost> {
+        let there: FxHashMap<Id, u64> = {
+            let all = self.files.list("data")?;
+            all.into_iter().filter_map(|(name, len)| Some((Id::parse(&name)?, len))).collect()
+        };
+        let mut lost = FxHashSet::default();
+        let damaged = self.load_index_of(|pack, blobs| {
+            let is_there = there.get(pack).is_some_and(|len| blobs.iter().all(|blob| blob.end() <= *len));
+            if !is_there {
+                lost.insert(*pack);
+            }
+            is_there
+        })?;
+        Ok(Lost { packs: lost.len(), damaged })
+    }
+
+    /// Returns why files of it cannot be read.
+    pub(crate) fn load_index_of(
+        &self,
+        mut is_wanted: impl FnMut(&Id, &[Blob]) -> bool,
+    ) -> Result<Vec<Error>> {
+        let (mut index, mut files, mut damaged) = (Index::default(), Vec::new(), Vec::new());
+        let mut add = |pack: Id, blobs: &[Blob]| {
+            if is_wanted(&pack, blobs) {
+                index.add(pack, blobs);
+            }
+        };
         for (name, _) in self.files.list("index")? {
             let Some(id) = Id::parse(&name) else { continue };
             // gone meanwhile: another one has what was in it, and was listed or will be
-            if self.read_index(&id, |pack, blobs| index.add(pack, &blobs))? {
-                files.push(id);
+            match self.read_index(&id, |pack, blobs| add(pack, &blobs)) {
+                Ok(true) => files.push(id),
+                Ok(false) => (),
+                Err(e) if e.kind == ErrorKind::Damaged => damaged.push(e),
+                Err(e) => return Err(e),
             }
         }
         *self.index.lock() = index;
         *self.index_files.lock() = files;
-        Ok(())
+        Ok(damaged)
     }
 
     /// Reads an index; false: it is gone.
@@ -230,15 +285,26 @@ impl Repository {
     /// # Errors
     /// Damaged; the place's.
     pub fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
-        let mut all = Vec::new();
+        let (all, damaged) = self.readable_snapshots()?;
+        damaged.into_iter().next().map_or(Ok(all), Err)
+    }
+
+    /// Snapshots that can be read, oldest first, and why others cannot.
+    ///
+    /// # Errors
+    /// The place's.
+    pub fn readable_snapshots(&self) -> Result<(Vec<(Id, Snapshot)>, Vec<Error>)> {
+        let (mut all, mut damaged) = (Vec::new(), Vec::new());
         for (name, _) in self.files.list("snapshots")? {
             let Some(id) = Id::parse(&name) else { continue };
-            if let Some(snapshot) = self.get_json::<Snapshot>("snapshots", &id)? {
-                all.push((id, snapshot));
+            match self.get_json::<Snapshot>("snapshots", &id) {
+                Ok(found) => all.extend(found.map(|snapshot| (id, snapshot))),
+                Err(e) if e.kind == ErrorKind::Damaged => damaged.push(e),
+                Err(e) => return Err(e),
             }
         }
         all.sort_by_key(|(id, s)| (s.time.secs, s.time.nanos, *id));
-        Ok(all)
+        Ok((all, damaged))
     }
 
     /// Adds a snapshot, whose tree is stored.
@@ -333,7 +399,8 @@ fn find_key(files: &Arc<dyn Files>, password: &str) -> Result<Key> {
     for (name, _) in files.list("keys")? {
         let Some(text) = files.get(&format!("keys/{name}"))? else { continue };
         let Ok(file) = serde_json::from_slice::<KeyFile>(&text) else { continue };
-        if let Some(key) = file.open(password)? {
+        // of a file that is damaged: another one may be right
+        if let Ok(Some(key)) = file.open(password) {
             return Ok(key);
         }
     }

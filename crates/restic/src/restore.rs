@@ -4,18 +4,23 @@
 //! Every step goes from an open directory to a name in it, and follows no link. What cannot be set is told, and the
 //! rest goes on.
 
+use crate::pack::BlobKind;
 use crate::repository::Repository;
 use crate::tree::{Node, NodeKind};
 use crate::{Error, ErrorKind, Id, Result, Watch};
 use leeward_transfer::sys::{Dir, Inode, Kind, Time, c_string};
 use leeward_transfer::{Trouble, cause};
 use rustc_hash::FxHashMap;
-use std::ffi::CString;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// Blocks of a file that may be holes.
+const BLOCK_BYTES: u64 = 4096;
 /// So much of what is not right is told.
 const TOLD_MAX: usize = 50;
 
@@ -110,7 +115,8 @@ impl Restore<'_> {
     /// Restores all names of a directory but those of directories.
     fn fill(&mut self, dir: Dir, (tree, node): (Id, Option<Node>), path: Vec<CString>) -> Result<Frame> {
         let (mut waiting, repository) = (Vec::new(), self.repository);
-        repository.tree(&tree, &mut |node| {
+        let of = path.clone();
+        let read = repository.tree(&tree, &mut |node| {
             if self.watch.is_stopped() {
                 return Err(Error::new(
                     ErrorKind::Stopped,
@@ -130,7 +136,8 @@ impl Restore<'_> {
             let mut path = path.clone();
             path.push(name);
             self.one(&dir, &path, &node)
-        })?;
+        });
+        self.note(&of, read)?;
         Ok(Frame { dir, node, path, waiting })
     }
 
@@ -149,6 +156,17 @@ impl Restore<'_> {
         match made {
             Ok(made) => Ok(Some((made, path, subtree))),
             Err(e) => self.full_or_trouble(&path, &e).map(|()| None),
+        }
+    }
+
+    /// What is damaged is told; anything else ends it.
+    fn note(&mut self, path: &[CString], read: Result<()>) -> Result<()> {
+        match read {
+            Err(e) if e.kind == ErrorKind::Damaged => {
+                self.tell(path, e.text);
+                Ok(())
+            }
+            read => read,
         }
     }
 
@@ -209,17 +227,26 @@ impl Restore<'_> {
         dir.link(name, from.as_ref().unwrap_or(&self.root), last)
     }
 
-    /// Zeros are left out: they become holes.
+    /// Blocks of zeros are left out, and what is damaged: they become holes.
     fn content(&mut self, file: &File, path: &[CString], node: &Node) -> Result<()> {
         let failed = |e: &io::Error| Error::at(&text(path), e);
-        let mut at = 0;
+        let (mut at, mut zeros) = (0, None);
         for id in node.content.iter().flatten() {
-            let chunk = self.repository.data(id)?;
-            if chunk.iter().any(|byte| *byte != 0) {
-                file.write_all_at(&chunk, at).map_err(|e| failed(&e))?;
+            let size = self.repository.index.lock().size(BlobKind::Data, id);
+            if zeros != Some(*id) {
+                let read = self.repository.data(id);
+                let is_zeros = read.as_ref().is_ok_and(|chunk| chunk.iter().all(|byte| *byte == 0));
+                zeros = is_zeros.then_some(*id).or(zeros);
+                let written = read.and_then(|chunk| write_data(file, &chunk, at).map_err(|e| failed(&e)));
+                self.note(path, written)?;
             }
-            at += chunk.len() as u64;
-            self.done.bytes += chunk.len() as u64;
+            let Some(size) = size else {
+                // where the rest is to be nobody knows
+                file.set_len(node.size).map_err(|e| failed(&e))?;
+                return Ok(());
+            };
+            at += size;
+            self.done.bytes += size;
             if self.watch.is_stopped() {
                 return Err(Error::new(
                     ErrorKind::Stopped,
@@ -234,22 +261,52 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Sets attributes: the owner first, which takes set-id bits away; times last.
+    /// Sets attributes: the owner first, which takes set-id bits away; of the others the mode last, which may take away
+    /// the right to set them; times at the end. What the directory above has given, such as an ACL, goes.
     fn set(&mut self, inode: &Inode, node: &Node, path: &[CString]) {
         let mut troubles = Vec::new();
         let mut note = |done: io::Result<()>| troubles.extend(done.err());
         note(inode.give(node.uid, node.gid));
-        if node.kind != NodeKind::Symlink {
-            note(inode.set_mode(node.mode()));
+        let names = node.extended_attributes.iter().map(|attribute| attribute.name.as_bytes());
+        let wanted: BTreeSet<&[u8]> = names.collect();
+        let given = inode.attribute_names().unwrap_or_default();
+        for name in given.iter().filter(|name| is_inherited(name) && !wanted.contains(name.to_bytes())) {
+            note(inode.remove_attribute(name));
         }
         for attribute in &node.extended_attributes {
             let name = c_string(attribute.name.as_bytes());
             note(name.and_then(|name| inode.set_attribute(&name, &attribute.value.0)));
         }
+        if node.kind != NodeKind::Symlink {
+            note(inode.set_mode(node.mode()));
+        }
         let time = |t: crate::tree::Moment| Time { secs: t.secs, nanos: t.nanos };
         note(inode.set_times(time(node.atime), time(node.mtime)));
         troubles.iter().for_each(|e| self.trouble(path, e));
     }
+}
+
+/// Whether new names get this attribute from the directory above.
+fn is_inherited(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"system.posix_acl_")
+}
+
+/// Writes a chunk but blocks of the file that are zeros.
+fn write_data(file: &File, chunk: &[u8], at: u64) -> io::Result<()> {
+    let write = |run: Range<usize>| file.write_all_at(&chunk[run.clone()], at + run.start as u64);
+    let (mut from, mut run) = (0, 0..0);
+    while from < chunk.len() {
+        let next = ((at + from as u64) / BLOCK_BYTES + 1) * BLOCK_BYTES - at;
+        let end = chunk.len().min(next as usize);
+        if chunk[from..end].iter().any(|byte| *byte != 0) {
+            if run.end < from {
+                write(std::mem::replace(&mut run, from..from))?;
+            }
+            run.end = end;
+        }
+        from = end;
+    }
+    write(run)
 }
 
 /// The name of a node, if it can be one in a directory.

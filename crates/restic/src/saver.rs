@@ -4,6 +4,7 @@
 //! that an index names, which the next run finds, and some that none names, which pruning removes.
 
 use crate::index::IndexFile;
+use crate::lock::{Held, Lock};
 use crate::pack::{BlobKind, Compressed, FullPack, Pack};
 use crate::repository::Repository;
 use crate::tree::{TreeWriter, WrittenTree};
@@ -32,6 +33,7 @@ pub struct Saver {
     /// Bytes of blobs that were new, before they were compressed.
     pub new_bytes: u64,
     indexed_at: Nanos,
+    held: Option<Held>,
 }
 
 #[derive(Default)]
@@ -75,7 +77,14 @@ impl Saver {
             threads,
             new_bytes: 0,
             indexed_at,
+            held: None,
         })
+    }
+
+    /// Names nothing in an index when this lock is lost: others may have removed what is named.
+    pub fn under(mut self, lock: &Lock) -> Saver {
+        self.held = Some(lock.held());
+        self
     }
 
     /// Bytes that were stored so far.
@@ -159,6 +168,7 @@ impl Saver {
 
     /// Names in an index what is stored and in none.
     fn write_index(&mut self) -> Result<()> {
+        self.held.as_ref().map_or(Ok(()), Held::need)?;
         let mut state = self.puts.state.lock();
         let stored = std::mem::take(&mut state.stored);
         let count = std::mem::take(&mut state.stored_blobs);

@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// Words that tell snapshots apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The one that it was before a program changed what it shows, or its tags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Id>,
     /// The program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub program_version: String,

@@ -68,11 +68,20 @@ pub struct Moment {
     pub nanos: u32,
 }
 
+/// The first and the last second of which restic can read the year: of 1 and 9999.
+const YEARS: [i64; 2] = [-62_135_596_800, 253_402_300_799];
+
+impl Moment {
+    /// A moment, or the nearest one that can be stored.
+    pub fn storable(secs: i64, nanos: u32) -> Moment {
+        let nearest = secs.clamp(YEARS[0], YEARS[1]);
+        Moment { secs: nearest, nanos: if nearest == secs { nanos } else { 0 } }
+    }
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // years that restic can read
-        let secs = self.secs.clamp(-62_135_596_800, 253_402_300_799);
-        let text = dates::second(secs);
+        let text = dates::second(self.secs.clamp(YEARS[0], YEARS[1]));
         let whole = text.trim_end_matches('Z');
         if self.nanos == 0 {
             return write!(f, "{whole}Z");

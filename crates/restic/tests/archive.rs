@@ -10,7 +10,7 @@ use leeward_restic::compare::{Compared, Limit, compare};
 use leeward_restic::files::{Directory, Files};
 use leeward_restic::lock::{Holder, Lock};
 use leeward_restic::prune::prune;
-use leeward_restic::repository::Repository;
+use leeward_restic::repository::{Lost, Repository};
 use leeward_restic::restore::restore;
 use leeward_restic::saver::Saver;
 use leeward_restic::snapshot::Snapshot;
@@ -309,6 +309,7 @@ fn snapshot(tree: Id, secs: i64) -> Snapshot {
         hostname: "here".into(),
         username: "test".into(),
         tags: vec!["lee-volume=1".into()],
+        original: None,
         program_version: String::new(),
     }
 }
@@ -494,6 +495,67 @@ fn damage_is_found() {
     files.remove(&format!("data/{}/{name}", &name[..2])).expect("removed");
     let found = check(&opened(&files).expect("opened"), false, &Unwatched).expect("checked");
     assert!(found.problems[0].contains("is missing"), "{:?}", found.problems);
+}
+
+#[test]
+fn what_a_repository_has_lost_is_stored_again() {
+    let disk = SimDisk::new(16);
+    let files = on(&disk);
+    create(&files).expect("made");
+    let mut tree = Tree::new(19);
+    (0..80).for_each(|_| tree.step());
+    let shown = Shown { now: &tree, before: None };
+    for round in 0..2 {
+        let (older, _) = stored(&opened(&files).expect("opened"), &shown, None).expect("stored");
+        // trees, then content: one is gone, the other one cut short
+        let (name, len) =
+            files.list("data").expect("listed").into_iter().max_by_key(|(_, len)| *len).expect("a pack");
+        let pack = format!("data/{}/{name}", &name[..2]);
+        match round {
+            0 => files.remove(&pack).expect("removed"),
+            _ => {
+                let start = files.get_range(&pack, 0, len / 2).expect("read");
+                files.put(&pack, start).expect("put");
+            }
+        }
+        let repository = Arc::new(Repository::open(&Env::real(), &files, PASSWORD).expect("opened"));
+        assert_eq!(repository.load_index_of_what_is_there(), Ok(Lost { packs: 1, damaged: Vec::new() }));
+        let (again, done) = stored(&repository, &shown, None).expect("stored");
+        assert!(again == older && done.files_read > 0);
+        let id = repository.add_snapshot(&snapshot(again, round)).expect("added");
+        let found = compared(&repository, &again, &tree, u64::MAX, u64::MAX);
+        assert_eq!((found.difference_count, found.is_whole), (0, true), "{found:?}");
+        // the index names the lost one still, until it is pruned
+        assert!(pruned(&opened(&files).expect("opened")).is_ok());
+        is_whole(&opened(&files).expect("opened"), true);
+        repository.remove_snapshot(&id).expect("removed");
+    }
+}
+
+#[test]
+fn a_lock_that_was_lost_does_not_come_back() {
+    let files = on(&SimDisk::new(18));
+    create(&files).expect("made");
+    let env = Env::sim(1);
+    let repository = Arc::new(Repository::open(&env, &files, PASSWORD).expect("opened"));
+    let holder = Holder { hostname: "here".into(), username: "one".into() };
+    let lock = Lock::take(&repository, &holder, false).expect("taken");
+    let tree = Tree::new(1);
+    let store_under = |lock: &Lock| {
+        let mut saver = Saver::new(&repository).expect("a saver").under(lock);
+        store((&Shown { now: &tree, before: None }, b"home", 1), None, &mut saver, &repository, &Unwatched)
+            .and_then(|_| saver.finish())
+    };
+    env.set_wall_by(26 * 60);
+    let refused = store_under(&lock).expect_err("others may be at work");
+    assert!(refused.text.contains("run it again"), "{refused}");
+    env.set_wall_by(0);
+    assert!(lock.need().is_err(), "a clock that goes back makes no difference");
+    assert_eq!(files.list("index").expect("listed"), Vec::new(), "what is named may be removed by others");
+    drop(lock);
+    let again = Lock::take(&repository, &holder, true).expect("taken");
+    repository.load_index().expect("loaded");
+    assert!(store_under(&again).is_ok_and(|bytes| bytes > 0));
 }
 
 fn compared(repository: &Arc<Repository>, id: &Id, tree: &Tree, names: u64, bytes: u64) -> Compared {

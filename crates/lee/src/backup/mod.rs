@@ -55,6 +55,8 @@ pub enum BackupCall {
         which: Which,
         /// Whether what nothing refers to is removed from the repository, too.
         prune: bool,
+        /// Whether all is read, also what has not changed.
+        all: bool,
     },
     /// Compare what the last backup gives back with the snapshot that it was made of.
     Test {
@@ -180,7 +182,7 @@ struct State {
 /// What a thread does for a backup.
 #[derive(Clone, Copy)]
 enum Task {
-    Backup { prune: bool },
+    Backup { prune: bool, all: bool },
     Test,
 }
 
@@ -258,9 +260,10 @@ impl Backups {
         match call {
             BackupCall::Add { backup } => self.0.add(backup),
             BackupCall::List { which } => self.0.some(which).and_then(|_| self.0.status(which)),
-            BackupCall::Run { which, prune } => {
+            BackupCall::Run { which, prune, all } => {
+                let task = Task::Backup { prune: *prune, all: *all };
                 for backup in self.0.some(which)? {
-                    self.0.run_now(&backup, Task::Backup { prune: *prune }, progress)?;
+                    self.0.run_now(&backup, task, progress)?;
                 }
                 self.0.status(which)
             }
@@ -324,7 +327,7 @@ impl Shared {
         for backup in due {
             let (of, begun) = (self.clone(), backup.clone());
             let spawned = self.env.try_spawn("backup", move || {
-                let _ = of.perform(&begun, Task::Backup { prune: false }); // it is in the state
+                let _ = of.perform(&begun, Task::Backup { prune: false, all: false }); // it is in the state
             });
             if spawned.is_err() {
                 self.ends(&backup, Err(failure(libc::EAGAIN, "there is no thread to spare")));
@@ -333,17 +336,33 @@ impl Shared {
     }
 
     fn perform(self: &Arc<Shared>, backup: &BackupInfo, task: Task) -> Result<(), Failure> {
+        let current = self.still(backup);
         match task {
-            Task::Backup { prune } => {
-                let result = self.run(backup, prune);
+            Task::Backup { prune, all } => {
+                let all = all || self.differs(backup);
+                let result = current.and_then(|backup| self.run(&backup, (prune, all)));
                 self.ends(backup, result.clone());
                 result.map(drop)
             }
             Task::Test => {
-                let result = self.test(backup);
+                let result = current.and_then(|backup| self.test(&backup));
                 self.leave_place(backup, |state| result.map(|tested| state.tested = Some(tested)))
             }
         }
+    }
+
+    /// A backup as it is now: it may have been changed since.
+    fn still(&self, backup: &BackupInfo) -> Result<BackupInfo, Failure> {
+        let (volume, to) = id_of(backup);
+        let found = self.some(&Which { volume: Some(volume), to: Some(to) })?;
+        found.into_iter().next().ok_or_else(|| failure(libc::ENOENT, "there is no such backup any more"))
+    }
+
+    /// Whether the last test has found that a backup does not give back what it was made of.
+    fn differs(&self, backup: &BackupInfo) -> bool {
+        let states = self.states.lock();
+        let tested = states.get(&id_of(backup)).and_then(|state| state.tested.as_ref());
+        tested.is_some_and(|tested| tested.found.difference_count > 0)
     }
 
     /// `Ok`: what could not be done, though the backup was made.

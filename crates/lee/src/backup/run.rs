@@ -7,7 +7,7 @@ use super::repositories::{self, refusal};
 use super::source::SnapshotSource;
 use super::{SECOND, Shared, Tested, Watched, id_of};
 use crate::control::server::failure;
-use crate::system;
+use crate::{size, system};
 use leeward_env::{dates, hex};
 use leeward_restic::archive;
 use leeward_restic::compare::{Limit, compare};
@@ -42,33 +42,73 @@ fn prefix(backup: &BackupInfo) -> String {
     format!("{PREFIX}{hash:08x}-")
 }
 
+/// Why nothing was stored.
+enum Unstored {
+    Repository(Error),
+    Cell(Failure),
+}
+
+impl From<Error> for Unstored {
+    fn from(e: Error) -> Unstored {
+        Unstored::Repository(e)
+    }
+}
+
+impl From<Failure> for Unstored {
+    fn from(failure: Failure) -> Unstored {
+        Unstored::Cell(failure)
+    }
+}
+
+impl From<Unstored> for Failure {
+    fn from(why: Unstored) -> Failure {
+        match why {
+            Unstored::Repository(e) => refusal(&e),
+            Unstored::Cell(failure) => failure,
+        }
+    }
+}
+
 impl Shared {
     /// Makes a backup. Returns what could not be done besides.
     pub(super) fn run(
         self: &Arc<Shared>,
         backup: &BackupInfo,
-        prune: bool,
+        (prune, all): (bool, bool),
     ) -> Result<Option<String>, Failure> {
-        let begun = self.env.now();
         let repository = repositories::open(&self.env, &backup.to, &backup.password_file)?;
-        let at = self.cell.admin(&VolumeShow { name: backup.volume.clone() }, &mut |_| ())?.at;
-        let kept = {
-            let holder = repositories::holder(format!("lee-{}", backup.volume));
-            let lock = Lock::take(&repository, &holder, false).map_err(|e| refusal(&e))?;
-            repository.load_index().map_err(|e| refusal(&e))?;
-            let taken = self.take(backup, &at)?;
-            let stored = self.store(backup, &repository, &taken, &lock, begun);
-            if stored.is_err() {
-                // the next run takes another one
-                ignore_missing(
-                    self.cell.admin(&SnapRemove { path: at.clone(), name: taken.name.clone() }, &mut |_| ()),
-                )?;
-            }
-            stored?;
-            taken
-        };
+        let mut stored = self.take_and_store(backup, &repository, all);
+        if let (true, Err(e), Some(last)) = (prune, &stored, &backup.last)
+            && e.errno == libc::ENOSPC
+        {
+            self.forget(backup, &repository, &last.snapshot, true)?;
+            stored = self.take_and_store(backup, &repository, all);
+        }
+        let (kept, mut notes) = stored?;
         self.remove_snapshots(backup, Some(&kept))?;
-        self.forget(backup, &repository, &kept, prune)
+        notes.extend(self.forget(backup, &repository, &kept.name, prune)?);
+        Ok(Some(notes.join("; ")).filter(|text| !text.is_empty()))
+    }
+
+    /// Takes a snapshot and stores it. Returns it, and what somebody is to know.
+    fn take_and_store(
+        self: &Arc<Shared>,
+        backup: &BackupInfo,
+        repository: &Arc<Repository>,
+        all: bool,
+    ) -> Result<(SnapInfo, Vec<String>), Failure> {
+        let begun = self.env.now();
+        let at = self.cell.admin(&VolumeShow { name: backup.volume.clone() }, &mut |_| ())?.at;
+        let holder = repositories::holder(format!("lee-{}", backup.volume));
+        let lock = Lock::take(repository, &holder, false).map_err(|e| refusal(&e))?;
+        let taken = self.take(backup, &at)?;
+        let stored = self.store_all_if_damaged(backup, (repository, &lock), &taken, begun, all);
+        if stored.is_err() {
+            // the next run takes another one
+            let name = taken.name.clone();
+            ignore_missing(self.cell.admin(&SnapRemove { path: at, name }, &mut |_| ()))?;
+        }
+        Ok((taken, stored?))
     }
 
     fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {
@@ -112,47 +152,65 @@ impl Shared {
         Ok(hex::encode(&Id::of(text.as_bytes()).0[..8]))
     }
 
+    /// What is damaged in older backups is stored again.
+    fn store_all_if_damaged(
+        &self,
+        backup: &BackupInfo,
+        to: (&Arc<Repository>, &Lock),
+        taken: &SnapInfo,
+        begun: u64,
+        all: bool,
+    ) -> Result<Vec<String>, Failure> {
+        match self.store(backup, to, taken, begun, all) {
+            Err(Unstored::Repository(e)) if e.kind == ErrorKind::Damaged && !all => {
+                tracing::warn!("{e}; now all of volume {} is read and stored", backup.volume);
+                self.store(backup, to, taken, begun, true)
+            }
+            stored => stored,
+        }
+        .map_err(Failure::from)
+    }
+
+    /// `all`: nothing of older backups is believed but that packs which are there have what an index says. Returns what
+    /// somebody is to know.
     fn store(
         &self,
         backup: &BackupInfo,
-        repository: &Arc<Repository>,
+        (repository, lock): (&Arc<Repository>, &Lock),
         taken: &SnapInfo,
-        lock: &Lock,
         begun: u64,
-    ) -> Result<(), Failure> {
+        all: bool,
+    ) -> Result<Vec<String>, Unstored> {
+        let lost = repository.load_index_of_what_is_there()?;
+        let all = all || !lost.is_empty();
         let lineage = self.lineage(backup, &taken.name)?;
         let begun_secs = self.wall_secs();
-        let last = newest(repository, &lineage).map_err(|e| refusal(&e))?;
-        let before = last.as_ref().and_then(|(_, snapshot)| snapshot.tag(SNAPSHOT));
+        let last = newest(repository, &lineage)?;
+        // one that another program has changed need not show what the snapshot in the cell does
+        let known = last.as_ref().filter(|(_, snapshot)| snapshot.original.is_none() && !all);
+        let before = known.and_then(|(_, snapshot)| snapshot.tag(SNAPSHOT));
         let before = before.and_then(|name| self.cell.read_snapshot(&backup.volume, name).ok());
         let now = self.cell.read_snapshot(&backup.volume, &taken.name)?;
-        let source = SnapshotSource::new(now, before).map_err(|e| refusal(&e))?;
+        let source = SnapshotSource::new(now, before)?;
         let watch = Watched { of: self, id: id_of(backup) };
-        let stored = (|| {
-            let mut saver = Saver::new(repository)?;
-            let what = (&source as &dyn archive::Source, backup.volume.as_bytes(), device(backup));
-            let older = last.as_ref().map(|(_, snapshot)| &snapshot.tree);
-            let (tree, done) = archive::store(what, older, &mut saver, repository, &watch)?;
-            let sent = saver.finish()?;
-            if lock.is_lost() {
-                let text =
-                    format!("the lock of {} could not be renewed for too long: run it again", backup.to);
-                return Err(Error::new(ErrorKind::Place, text));
-            }
-            let time = Moment { secs: taken.time_secs, nanos: 0 };
-            let snapshot = Snapshot {
-                time,
-                parent: last.as_ref().map(|(id, _)| *id),
-                tree,
-                paths: vec![format!("/{}", backup.volume)],
-                hostname: system::host(),
-                username: "leeward".into(),
-                tags: vec![format!("{VOLUME}={lineage}"), format!("{SNAPSHOT}={}", taken.name)],
-                program_version: concat!("leeward ", env!("CARGO_PKG_VERSION")).into(),
-            };
-            Ok((repository.add_snapshot(&snapshot)?, done, sent))
-        })();
-        let (id, done, sent_bytes) = stored.map_err(|e: Error| refusal(&e))?;
+        let mut saver = Saver::new(repository)?.under(lock);
+        let what = (&source as &dyn archive::Source, backup.volume.as_bytes(), device(backup));
+        let older = last.as_ref().filter(|_| !all).map(|(_, snapshot)| &snapshot.tree);
+        let (tree, done) = archive::store(what, older, &mut saver, repository, &watch)?;
+        let sent_bytes = saver.finish()?;
+        lock.need()?;
+        let snapshot = Snapshot {
+            time: Moment { secs: taken.time_secs, nanos: 0 },
+            parent: last.as_ref().map(|(id, _)| *id),
+            tree,
+            paths: vec![format!("/{}", backup.volume)],
+            hostname: system::host(),
+            username: "leeward".into(),
+            tags: vec![format!("{VOLUME}={lineage}"), format!("{SNAPSHOT}={}", taken.name)],
+            original: None,
+            program_version: concat!("leeward ", env!("CARGO_PKG_VERSION")).into(),
+        };
+        let id = repository.add_snapshot(&snapshot)?;
         tracing::info!(
             "backed up volume {} to {}: snapshot {}, {} directories written and {} kept, {} files read, {sent_bytes} bytes stored",
             backup.volume,
@@ -172,9 +230,24 @@ impl Shared {
             bytes_read: done.bytes_read,
         };
         let (volume, to) = id_of(backup);
-        self.cell
-            .admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())
-            .map(drop)
+        self.cell.admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())?;
+        let mut notes = Vec::new();
+        if done.files_left_out > 0 {
+            let files = size::counted(done.files_left_out, "file", "files");
+            notes.push(format!(
+                "{files} too long to be stored: see the log of the process that serves the cell"
+            ));
+        }
+        if !lost.is_empty() {
+            notes.push(format!(
+                "{} has lost {} and {} of its index: what this backup needs was stored again, what older ones lack lee \
+                 backup check says",
+                backup.to,
+                size::counted(lost.packs as u64, "pack", "packs"),
+                size::counted(lost.damaged.len() as u64, "file", "files"),
+            ));
+        }
+        Ok(notes)
     }
 
     /// Compares what the last backup gives back with its snapshot in the cell.
@@ -187,8 +260,8 @@ impl Shared {
         let repository = repositories::open(&self.env, &backup.to, &backup.password_file)?;
         let holder = repositories::holder(format!("lee-{}", backup.volume));
         let _lock = Lock::take(&repository, &holder, false).map_err(|e| refusal(&e))?;
-        repository.load_index().map_err(|e| refusal(&e))?;
-        let all = repository.snapshots().map_err(|e| refusal(&e))?;
+        repository.load_index_of_what_is_there().map_err(|e| refusal(&e))?;
+        let (all, _) = repository.readable_snapshots().map_err(|e| refusal(&e))?;
         let found = all.into_iter().find(|(id, _)| id.to_string() == last.id);
         let (_, shown) =
             found.ok_or_else(|| none("the last one is not in the repository any more: lee backup run"))?;
@@ -205,11 +278,13 @@ impl Shared {
         &self,
         backup: &BackupInfo,
         repository: &Arc<Repository>,
-        kept: &SnapInfo,
+        snapshot: &str,
         prune: bool,
     ) -> Result<Option<String>, Failure> {
         let now = self.wall_secs();
-        let lineage = self.lineage(backup, &kept.name)?;
+        let lineage = self.lineage(backup, snapshot)?;
+        // what it is to keep may have been changed meanwhile
+        let backup = &self.still(backup)?;
         let keep: Keep = backup.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
         let own = own(repository, &lineage).map_err(|e| refusal(&e))?;
         let times: Vec<i64> = own.iter().map(|(_, snapshot)| snapshot.time.secs).collect();
@@ -246,7 +321,7 @@ fn device(backup: &BackupInfo) -> u64 {
 
 /// The volume's snapshots in a repository, oldest first.
 fn own(repository: &Repository, lineage: &str) -> leeward_restic::Result<Vec<(Id, Snapshot)>> {
-    let all = repository.snapshots()?;
+    let (all, _) = repository.readable_snapshots()?;
     Ok(all.into_iter().filter(|(_, snapshot)| snapshot.tag(VOLUME) == Some(lineage)).collect())
 }
 

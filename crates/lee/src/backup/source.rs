@@ -35,7 +35,7 @@ fn unreadable(e: &leeward_fs::Error) -> Error {
 }
 
 fn moment(time: Time) -> Moment {
-    Moment { secs: time.secs, nanos: time.nanos }
+    Moment::storable(time.secs, time.nanos)
 }
 
 fn kind(kind: Kind) -> NodeKind {

@@ -53,6 +53,9 @@ enum Action {
         /// Also remove from the repository what nothing refers to any more; else that is done once a week
         #[arg(long)]
         prune: bool,
+        /// Read all, also what has not changed, and store what the repository has lost
+        #[arg(long)]
+        all: bool,
     },
     /// Read the last backup of a volume back, and compare it with the snapshot that it was made of
     ///
@@ -156,8 +159,8 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
             let all = ask(invocation, BackupCall::List { which: Which { volume, to: None } })?;
             show(invocation, &all, || list(&all))
         }
-        Action::Run { which, prune } => {
-            let all = ask(invocation, BackupCall::Run { which: which.which(), prune })?;
+        Action::Run { which, prune, all } => {
+            let all = ask(invocation, BackupCall::Run { which: which.which(), prune, all })?;
             show(invocation, &all, || lines(&all, made))
         }
         Action::Test(args) => {

@@ -78,12 +78,19 @@ fn opened(invocation: &Invocation, (to, password_file): &Place) -> Result<Arc<Re
 fn locked(repository: &Arc<Repository>) -> Result<Option<Lock>, Fail> {
     match Lock::take(repository, &holder("lee-backup".into()), false) {
         Ok(lock) => Ok(Some(lock)),
-        Err(e) if e.kind == ErrorKind::Place => {
+        Err(e) if matches!(e.kind, ErrorKind::Place | ErrorKind::Full) => {
             output::note(&format!("lee: reads without a lock: {e}"));
             Ok(None)
         }
         Err(e) => Err(failed(e)),
     }
+}
+
+/// The backups that can be read; others are told.
+fn readable(repository: &Repository) -> Result<Vec<(Id, Snapshot)>, Fail> {
+    let (all, damaged) = repository.readable_snapshots().map_err(failed)?;
+    damaged.iter().for_each(|e| output::note(&format!("lee: a backup cannot be read: {e}")));
+    Ok(all)
 }
 
 fn shows(snapshot: &Snapshot, volume: &str) -> bool {
@@ -94,7 +101,7 @@ fn shows(snapshot: &Snapshot, volume: &str) -> bool {
 pub fn show(invocation: &Invocation, args: RepositoryArgs) -> Result<(), Fail> {
     let mut all = Vec::new();
     for place in places(invocation, args.volume.as_deref(), &args.from)? {
-        let snapshots = opened(invocation, &place)?.snapshots().map_err(failed)?;
+        let snapshots = readable(&*opened(invocation, &place)?)?;
         let wanted = |s: &Snapshot| args.volume.as_ref().is_none_or(|volume| shows(s, volume));
         let wanted = snapshots.into_iter().filter(|(_, s)| wanted(s));
         all.extend(wanted.map(|(id, s)| (place.0.clone(), id, s)));
@@ -170,7 +177,9 @@ pub fn restore(invocation: &Invocation, what: &str, to: &Path, from: FromArgs) -
         return Err(Fail::new(format!("{}: cannot be made: {}", to.display(), text(&e))));
     }
     let _lock = locked(&repository)?;
-    repository.load_index().map_err(failed)?;
+    for e in repository.load_index_of_what_is_there().map_err(failed)?.damaged {
+        output::note(&format!("lee: some of the index cannot be read: {e}"));
+    }
     let root = root(&repository, &snapshot).map_err(failed)?;
     let watched = Watched { bar: Bar::new(invocation.format), stop: &stop };
     let restored = leeward_restic::restore::restore(&repository, (&root.0, root.1), to, &watched);
@@ -193,7 +202,7 @@ fn find(
     let mut found: Option<(Arc<Repository>, Id, Snapshot)> = None;
     for place in &places {
         let repository = opened(invocation, place)?;
-        let snapshots = repository.snapshots().map_err(failed)?;
+        let snapshots = readable(&repository)?;
         let wanted = |(id, s): &(Id, Snapshot)| shows(s, what) || is_id && id.to_string().starts_with(what);
         if let Some((id, snapshot)) = snapshots.into_iter().rfind(wanted)
             && found.as_ref().is_none_or(|(_, _, known)| known.time.secs < snapshot.time.secs)
