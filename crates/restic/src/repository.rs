@@ -47,6 +47,9 @@ pub struct Repository {
     parts: Mutex<VecDeque<Part>>,
 }
 
+/// Snapshots, with their ids.
+pub type Snapshots = Vec<(Id, Snapshot)>;
+
 /// What of the index of a repository is not there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Lost {
@@ -284,7 +287,7 @@ impl Repository {
     ///
     /// # Errors
     /// Damaged; the place's.
-    pub fn snapshots(&self) -> Result<Vec<(Id, Snapshot)>> {
+    pub fn snapshots(&self) -> Result<Snapshots> {
         let (all, damaged) = self.readable_snapshots()?;
         damaged.into_iter().next().map_or(Ok(all), Err)
     }
@@ -293,7 +296,7 @@ impl Repository {
     ///
     /// # Errors
     /// The place's.
-    pub fn readable_snapshots(&self) -> Result<(Vec<(Id, Snapshot)>, Vec<Error>)> {
+    pub fn readable_snapshots(&self) -> Result<(Snapshots, Vec<Error>)> {
         let (mut all, mut damaged) = (Vec::new(), Vec::new());
         for (name, _) in self.files.list("snapshots")? {
             let Some(id) = Id::parse(&name) else { continue };

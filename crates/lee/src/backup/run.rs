@@ -13,7 +13,7 @@ use leeward_restic::archive;
 use leeward_restic::compare::{Limit, compare};
 use leeward_restic::lock::Lock;
 use leeward_restic::prune;
-use leeward_restic::repository::Repository;
+use leeward_restic::repository::{Lost, Repository};
 use leeward_restic::saver::Saver;
 use leeward_restic::snapshot::Snapshot;
 use leeward_restic::tree::Moment;
@@ -231,23 +231,7 @@ impl Shared {
         };
         let (volume, to) = id_of(backup);
         self.cell.admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())?;
-        let mut notes = Vec::new();
-        if done.files_left_out > 0 {
-            let files = size::counted(done.files_left_out, "file", "files");
-            notes.push(format!(
-                "{files} too long to be stored: see the log of the process that serves the cell"
-            ));
-        }
-        if !lost.is_empty() {
-            notes.push(format!(
-                "{} has lost {} and {} of its index: what this backup needs was stored again, what older ones lack lee \
-                 backup check says",
-                backup.to,
-                size::counted(lost.packs as u64, "pack", "packs"),
-                size::counted(lost.damaged.len() as u64, "file", "files"),
-            ));
-        }
-        Ok(notes)
+        Ok(notes(backup, &done, &lost))
     }
 
     /// Compares what the last backup gives back with its snapshot in the cell.
@@ -312,6 +296,25 @@ impl Shared {
         }
         Ok(None)
     }
+}
+
+/// What somebody is to know of a backup that was made.
+fn notes(backup: &BackupInfo, done: &archive::Summary, lost: &Lost) -> Vec<String> {
+    let mut notes = Vec::new();
+    if done.files_left_out > 0 {
+        let files = size::counted(done.files_left_out, "file", "files");
+        notes.push(format!("{files} too long to be stored: see the log of the process that serves the cell"));
+    }
+    if !lost.is_empty() {
+        notes.push(format!(
+            "{} has lost {} and {} of its index: what this backup needs was stored again, what older ones lack lee \
+             backup check says",
+            backup.to,
+            size::counted(lost.packs as u64, "pack", "packs"),
+            size::counted(lost.damaged.len() as u64, "file", "files"),
+        ));
+    }
+    notes
 }
 
 /// The file system that inode numbers are of.

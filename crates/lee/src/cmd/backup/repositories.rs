@@ -101,7 +101,8 @@ fn shows(snapshot: &Snapshot, volume: &str) -> bool {
 pub fn show(invocation: &Invocation, args: RepositoryArgs) -> Result<(), Fail> {
     let mut all = Vec::new();
     for place in places(invocation, args.volume.as_deref(), &args.from)? {
-        let snapshots = readable(&*opened(invocation, &place)?)?;
+        let repository = opened(invocation, &place)?;
+        let snapshots = readable(&repository)?;
         let wanted = |s: &Snapshot| args.volume.as_ref().is_none_or(|volume| shows(s, volume));
         let wanted = snapshots.into_iter().filter(|(_, s)| wanted(s));
         all.extend(wanted.map(|(id, s)| (place.0.clone(), id, s)));
