@@ -148,6 +148,35 @@ killed_at_any_time() {
   [ "$(restic list locks 2>/dev/null | wc -l)" = 0 ]
 }
 
+# lists alarm|calm SECONDS: within that time the list has an alarm of a backup that does not give back, or none.
+lists() {
+  local n
+  for ((n = 0; n < $2 * 5; n++)); do
+    lee backup list >"$WORK/e"
+    case $1 in alarm) grep -q 'ALARM.*does not give back' "$WORK/e" && return ;; calm) grep -q ALARM "$WORK/e" || return 0 ;; esac
+    sleep 0.2
+  done
+  cat "$WORK/e"
+  return 1
+}
+
+tested_by_itself() {
+  if lee backup add home --to "$VAULT" --password-file "$PASSWORD" --test-every 1s 2>"$WORK/e"; then return 1; fi
+  grep -q 'is no interval' "$WORK/e"
+  lee backup add home --to "$VAULT" --password-file "$PASSWORD" --test-every 1m
+  find "$VAULT/data" -type f -size +1M -print -quit >"$WORK/pack"
+  xargs rm <"$WORK/pack"
+  lists alarm 90
+  kill -9 "$(cell_pid)"
+  cell_start
+  lists alarm 1
+  lee backup run home >"$WORK/e" # all of it is read, and what was made is tested at once
+  grep -q 'stored again' "$WORK/e" || { cat "$WORK/e"; return 1; }
+  lists calm 30
+  lee backup list --json >"$WORK/list.json"
+  python3 -c 'import json,sys; b = json.load(open(sys.argv[1]))["backups"][0]; assert b["tested"]["id"] == b["last"]["id"] and not b["test_late"], b' "$WORK/list.json"
+}
+
 errors_say_what_to_do() {
   if lee backup add home --to "$CELL/vault" --password-file "$PASSWORD" 2>"$WORK/e"; then return 1; fi
   grep -q 'in the cell' "$WORK/e"
@@ -174,7 +203,7 @@ errors_say_what_to_do() {
 }
 
 cell_start
-for case in all_of_a_volume_comes_back only_changes_are_stored without_the_older_snapshot what_others_change_or_lose killed_at_any_time errors_say_what_to_do; do
+for case in all_of_a_volume_comes_back only_changes_are_stored without_the_older_snapshot what_others_change_or_lose killed_at_any_time tested_by_itself errors_say_what_to_do; do
   run "$case" "$case"
 done
 suite_end

@@ -12,7 +12,7 @@ use leeward_fs::{InodeFlags, Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
-use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup};
+use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup, LastTest};
 use leeward_volume::format::extents::{Extents, Source};
 use leeward_volume::format::inode::{
     BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
@@ -425,8 +425,22 @@ fn records_of_snapshots_are_as_they_were() {
             files_read: 4,
             bytes_read: 5,
         }),
+        test_every_secs: 30 * 86_400,
+        tested: None,
     };
-    let backups = BackupsRecord(vec![BackupRecord { last: None, ..backup.clone() }, backup]);
+    let tested = LastTest {
+        id: [0xcd; 32],
+        at_secs: 1,
+        names: 2,
+        files: 3,
+        bytes: 4,
+        is_whole: true,
+        difference_count: 5,
+        differences: vec!["d".into()],
+    };
+    let untested = BackupRecord { last: None, ..backup.clone() };
+    let with_test = BackupRecord { test_every_secs: 60, tested: Some(tested), ..backup.clone() };
+    let backups = BackupsRecord(vec![untested.clone(), with_test]);
     let place = concat!(
         "00022f76",
         "00022f70",
@@ -436,11 +450,18 @@ fn records_of_snapshots_are_as_they_were() {
         "0000000000000008",
         "0000000000000009"
     );
-    assert_eq!(
-        hex(&backups.encode()),
-        format!("0102{place}00{place}01000173{}", "ab".repeat(32))
-            + "00000000000000010000000000000002000000000000000300000000000000040000000000000005"
-    );
+    let last = "01000173".to_string()
+        + &"ab".repeat(32)
+        + "00000000000000010000000000000002000000000000000300000000000000040000000000000005";
+    let test = "0000003c01".to_string()
+        + &"cd".repeat(32)
+        + "0000000000000001000000000000000200000000000000030000000000000004"
+        + "01"
+        + "0000000000000005"
+        + "01000164";
+    assert_eq!(hex(&backups.encode()), format!("0202{place}0000278d0000{place}{last}{test}"));
+    let before_tests = leeward_env::hex::decode(&format!("0102{place}00{place}{last}")).expect("hex");
+    assert_eq!(BackupsRecord::decode(&before_tests), Ok(BackupsRecord(vec![untested, backup])));
     assert_eq!(BackupsRecord::decode(&backups.encode()), Ok(backups.clone()));
     let bytes = backups.encode();
     assert!((0..bytes.len()).all(|len| BackupsRecord::decode(&bytes[..len]).is_err()));

@@ -1,7 +1,7 @@
 //! Backups of volumes in repositories of restic's format, made by the process that serves the cell: `lee backup`.
 //!
-//! Which there are the cell stores ([`admin::BackupInfo`]), and what came of the last run. A thread looks which are
-//! due; each run has a thread ([`run`]). Errors and the progress of runs are in memory.
+//! Which there are the cell stores ([`admin::BackupInfo`]), and what came of the last run and the last test. A thread
+//! looks which are due; each run and each test has a thread ([`run`]). Errors and the progress of runs are in memory.
 //!
 //! Locks: the state of all backups; it is not held while anybody is asked.
 
@@ -12,9 +12,8 @@ mod source;
 use crate::control::server::failure;
 use leeward_env::{Env, Nanos};
 use leeward_restic::Watch;
-use leeward_restic::compare::Compared;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, BackupInfo, Failure, Progress};
+use leeward_volume::admin::{self, BackupInfo, BackupTested, Failure, Progress};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +30,8 @@ const RUNS_MAX: usize = 1;
 /// After a failure it is tried again after this time, doubled with each up to the longest.
 const RETRY: Duration = Duration::from_secs(30);
 const RETRY_MAX: Duration = Duration::from_secs(3600);
+/// A test that is due for so long, or for its interval where that is shorter, has not run.
+const TEST_WAIT_SECS: u32 = 86_400;
 /// How long the end of the process waits for runs to end.
 const END_WAIT: Duration = Duration::from_secs(10);
 const SECOND: u64 = 1_000_000_000;
@@ -42,7 +43,7 @@ pub enum BackupCall {
     /// Make one, with its repository where there is none; or change it.
     Add {
         /// What it is to be.
-        backup: BackupInfo,
+        backup: Box<BackupInfo>,
     },
     /// How they are.
     List {
@@ -104,42 +105,42 @@ pub struct BackupStatus {
     pub error: Option<String>,
     /// What the last run could not do, though the backup was made.
     pub note: Option<String>,
-    /// What came of the last test since the process has begun.
-    pub tested: Option<Tested>,
-}
-
-/// What came of a test of a backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tested {
-    /// When, seconds since 1970.
-    pub at_secs: i64,
-    /// The id of the backup.
-    pub id: String,
-    /// What was compared, and what differs.
-    #[serde(flatten)]
-    pub found: Compared,
+    /// How old the last test is, seconds.
+    pub test_age_secs: Option<i64>,
+    /// Whether a test should have been, and was not.
+    pub test_late: bool,
+    /// Why the last test did not come to its end.
+    pub test_error: Option<String>,
 }
 
 impl BackupStatus {
     /// Why an operator must look at it.
     pub fn why_bad(&self) -> String {
-        match &self.tested {
-            Some(tested) if tested.found.difference_count > 0 => {
+        match (&self.backup.tested, &self.error) {
+            (Some(tested), _) if differs(&self.backup) => {
                 format!(
                     "backup {} does not give back what it was made of: see lee backup test",
                     &tested.id[..8]
                 )
             }
-            _ => self.error.clone().unwrap_or_else(|| "it is older than it should be".into()),
+            (_, Some(error)) => error.clone(),
+            _ if self.late => "it is older than it should be".into(),
+            _ => {
+                let why = self.test_error.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                format!("whether it can be restored was not tested{why}: see lee backup test")
+            }
         }
     }
 
     /// Whether an operator must look at it.
     pub fn is_bad(&self) -> bool {
-        self.late
-            || self.state == BackupState::Failing
-            || self.tested.as_ref().is_some_and(|tested| tested.found.difference_count > 0)
+        self.late || self.test_late || self.state == BackupState::Failing || differs(&self.backup)
     }
+}
+
+/// Whether the last test has found that a backup does not give back what it was made of.
+fn differs(backup: &BackupInfo) -> bool {
+    backup.tested.as_ref().is_some_and(|tested| tested.difference_count > 0)
 }
 
 /// How a backup is, in a word.
@@ -170,13 +171,28 @@ fn id_of(backup: &BackupInfo) -> Id {
 #[derive(Clone, Default)]
 struct State {
     running: bool,
-    /// Not before this.
+    progress: Option<Progress>,
+    runs: Attempts,
+    tests: Attempts,
+    note: Option<String>,
+}
+
+/// What came of the last attempts to do something.
+#[derive(Clone, Default)]
+struct Attempts {
+    /// The next is not before this.
     next: Nanos,
     failures: u32,
-    progress: Option<Progress>,
     error: Option<String>,
-    note: Option<String>,
-    tested: Option<Tested>,
+}
+
+impl Attempts {
+    fn failed(&mut self, why: String, now: Nanos) {
+        let wait = RETRY.saturating_mul(1 << self.failures.min(10)).min(RETRY_MAX);
+        self.next = now + wait.as_nanos() as u64;
+        self.failures += 1;
+        self.error = Some(why);
+    }
 }
 
 /// What a thread does for a backup.
@@ -314,41 +330,32 @@ impl Shared {
             let mut running = states.values().filter(|state| state.running).count();
             for backup in all {
                 let state = states.entry(id_of(&backup)).or_default();
-                let at =
-                    backup.last.as_ref().map_or(0, |last| last.begun_secs + i64::from(backup.every_secs));
-                if backup.is_copy || state.running || state.next > now || at > wall || running >= RUNS_MAX {
-                    continue;
+                let task = task_due(&backup, state, now, wall);
+                if let Some(task) = task.filter(|_| !state.running && running < RUNS_MAX) {
+                    (state.running, state.progress) = (true, None);
+                    running += 1;
+                    due.push((backup, task));
                 }
-                (state.running, state.progress) = (true, None);
-                running += 1;
-                due.push(backup);
             }
         }
-        for backup in due {
+        for (backup, task) in due {
             let (of, begun) = (self.clone(), backup.clone());
             let spawned = self.env.try_spawn("backup", move || {
-                let _ = of.perform(&begun, Task::Backup { prune: false, all: false }); // it is in the state
+                let _ = of.perform(&begun, task); // it is in the state
             });
             if spawned.is_err() {
-                self.ends(&backup, Err(failure(libc::EAGAIN, "there is no thread to spare")));
+                self.ends(&backup, task, Err(failure(libc::EAGAIN, "there is no thread to spare")));
             }
         }
     }
 
     fn perform(self: &Arc<Shared>, backup: &BackupInfo, task: Task) -> Result<(), Failure> {
-        let current = self.still(backup);
-        match task {
-            Task::Backup { prune, all } => {
-                let all = all || self.differs(backup);
-                let result = current.and_then(|backup| self.run(&backup, (prune, all)));
-                self.ends(backup, result.clone());
-                result.map(drop)
-            }
-            Task::Test => {
-                let result = current.and_then(|backup| self.test(&backup));
-                self.leave_place(backup, |state| result.map(|tested| state.tested = Some(tested)))
-            }
-        }
+        let result = self.still(backup).and_then(|backup| match task {
+            Task::Backup { prune, all } => self.run(&backup, (prune, all || differs(&backup))),
+            Task::Test => self.test(&backup).map(|()| None),
+        });
+        self.ends(backup, task, result.clone());
+        result.map(drop)
     }
 
     /// A backup as it is now: it may have been changed since.
@@ -358,40 +365,33 @@ impl Shared {
         found.into_iter().next().ok_or_else(|| failure(libc::ENOENT, "there is no such backup any more"))
     }
 
-    /// Whether the last test has found that a backup does not give back what it was made of.
-    fn differs(&self, backup: &BackupInfo) -> bool {
-        let states = self.states.lock();
-        let tested = states.get(&id_of(backup)).and_then(|state| state.tested.as_ref());
-        tested.is_some_and(|tested| tested.found.difference_count > 0)
-    }
-
-    /// `Ok`: what could not be done, though the backup was made.
-    fn ends(&self, backup: &BackupInfo, result: Result<Option<String>, Failure>) {
-        let now = self.env.now();
-        self.leave_place(backup, |state| match result {
-            Ok(note) => (state.failures, state.error, state.note) = (0, None, note),
-            Err(failure) => {
-                let wait = RETRY.saturating_mul(1 << state.failures.min(10)).min(RETRY_MAX);
-                state.next = now + wait.as_nanos() as u64;
-                state.failures += 1;
-                if !self.has_ended() {
-                    tracing::warn!("the backup of {} to {}: {}", backup.volume, backup.to, failure.message);
-                    state.error = Some(failure.message);
-                }
-            }
-        });
-    }
-
-    /// The task of a backup has ended; this is what came of it.
-    fn leave_place<T>(&self, backup: &BackupInfo, note: impl FnOnce(&mut State) -> T) -> T {
+    /// The task of a backup has ended; this is what came of it. `Ok`: what could not be done, though the backup was
+    /// made.
+    fn ends(&self, backup: &BackupInfo, task: Task, result: Result<Option<String>, Failure>) {
         leeward_env::give_memory_back();
+        let now = self.env.now();
         let mut states = self.states.lock();
         let state = states.entry(id_of(backup)).or_default();
         (state.running, state.progress) = (false, None);
-        let noted = note(state);
+        let (attempts, what) = match task {
+            Task::Backup { .. } => (&mut state.runs, "backup"),
+            Task::Test => (&mut state.tests, "test of the backup"),
+        };
+        match result {
+            Ok(note) => {
+                *attempts = Attempts::default();
+                if matches!(task, Task::Backup { .. }) {
+                    state.note = note;
+                }
+            }
+            Err(failure) if !self.has_ended() => {
+                tracing::warn!("the {what} of {} to {}: {}", backup.volume, backup.to, failure.message);
+                attempts.failed(failure.message, now);
+            }
+            Err(_) => (),
+        }
         drop(states);
         self.changed.notify_all();
-        noted
     }
 
     /// Backs up, or tests, now, after a run that is at work.
@@ -413,7 +413,7 @@ impl Shared {
         let spawned = self.env.try_spawn("backup", move || of.perform(&begun, task));
         let Ok(running) = spawned else {
             let failure = failure(libc::EAGAIN, "there is no thread to spare");
-            self.ends(backup, Err(failure.clone()));
+            self.ends(backup, task, Err(failure.clone()));
             return Err(failure);
         };
         while !running.is_finished() {
@@ -464,7 +464,10 @@ impl Shared {
         // what is wrong with it is said now
         repositories::make(&self.env, &backup.to, &backup.password_file)?;
         let backup = self.cell.admin(&admin::BackupSet { backup: backup.clone() }, &mut |_| ())?;
-        self.states.lock().entry(id_of(&backup)).or_default().next = 0;
+        let mut states = self.states.lock();
+        let state = states.entry(id_of(&backup)).or_default();
+        (state.runs.next, state.tests.next) = (0, 0);
+        drop(states);
         self.status(&Which { volume: Some(backup.volume), to: Some(backup.to) })
     }
 
@@ -482,6 +485,31 @@ impl Shared {
     }
 }
 
+/// What is to be done for a backup by now.
+fn task_due(backup: &BackupInfo, state: &State, now: Nanos, wall: i64) -> Option<Task> {
+    let next_at = backup.last.as_ref().map_or(0, |last| last.begun_secs + i64::from(backup.every_secs));
+    if backup.is_copy {
+        None
+    } else if state.runs.next <= now && next_at <= wall {
+        Some(Task::Backup { prune: false, all: false })
+    } else {
+        let is_due = test_wait(backup, wall) >= Some(0) || is_made_anew(backup);
+        (backup.last.is_some() && is_due && state.tests.next <= now).then_some(Task::Test)
+    }
+}
+
+/// Whether there is another backup since a test has found differences.
+fn is_made_anew(backup: &BackupInfo) -> bool {
+    let is_other = |tested: &BackupTested| backup.last.as_ref().is_some_and(|last| last.id != tested.id);
+    backup.test_every_secs > 0 && differs(backup) && backup.tested.as_ref().is_some_and(is_other)
+}
+
+/// How long a test is due, seconds; less than 0: until it is. `None`: there is to be none.
+fn test_wait(backup: &BackupInfo, wall: i64) -> Option<i64> {
+    let since = backup.tested.as_ref().map_or(backup.since_secs, |tested| tested.at_secs);
+    (backup.test_every_secs > 0).then(|| wall - since - i64::from(backup.test_every_secs))
+}
+
 fn waiting(phase: &str) -> Progress {
     Progress { phase: phase.into(), done: 0, total: 0 }
 }
@@ -490,20 +518,24 @@ fn shown(backup: BackupInfo, state: State, wall: i64) -> BackupStatus {
     let age_secs = backup.last.as_ref().map(|last| (wall - last.begun_secs).max(0));
     // before there was any: since it was made
     let age = age_secs.unwrap_or((wall - backup.since_secs).max(0));
+    let test_wait = test_wait(&backup, wall).filter(|_| !backup.is_copy && backup.last.is_some());
+    let test_wait_max = i64::from(backup.test_every_secs.min(TEST_WAIT_SECS));
     BackupStatus {
         state: match &state {
             _ if backup.is_copy => BackupState::Copy,
             State { running: true, .. } => BackupState::Running,
-            State { error: Some(_), .. } => BackupState::Failing,
+            State { runs: Attempts { error: Some(_), .. }, .. } => BackupState::Failing,
             _ if backup.last.is_some() => BackupState::Good,
             _ => BackupState::New,
         },
         late: !backup.is_copy && age > 2 * i64::from(backup.every_secs),
         age_secs,
         progress: state.progress.filter(|_| state.running),
-        error: state.error,
+        error: state.runs.error,
         note: state.note,
-        tested: state.tested,
+        test_age_secs: backup.tested.as_ref().map(|tested| (wall - tested.at_secs).max(0)),
+        test_late: test_wait.is_some_and(|wait| wait > test_wait_max),
+        test_error: state.tests.error,
         backup,
     }
 }

@@ -5,7 +5,7 @@
 
 use super::repositories::{self, refusal};
 use super::source::SnapshotSource;
-use super::{SECOND, Shared, Tested, Watched, id_of};
+use super::{SECOND, Shared, Watched, id_of};
 use crate::control::server::failure;
 use crate::{size, system};
 use leeward_env::{dates, hex};
@@ -19,7 +19,8 @@ use leeward_restic::snapshot::Snapshot;
 use leeward_restic::tree::Moment;
 use leeward_restic::{Error, ErrorKind, Id};
 use leeward_volume::admin::{
-    BackupInfo, BackupMade, BackupNote, Failure, SnapCreate, SnapInfo, SnapList, SnapRemove, VolumeShow,
+    BackupInfo, BackupMade, BackupNote, BackupTested, Failure, SnapCreate, SnapInfo, SnapList, SnapRemove,
+    VolumeShow,
 };
 use leeward_volume::format::schedule::{Keep, expired};
 use std::sync::Arc;
@@ -230,12 +231,13 @@ impl Shared {
             bytes_read: done.bytes_read,
         };
         let (volume, to) = id_of(backup);
-        self.cell.admin(&BackupNote { volume, to, last: Some(last), pruned_secs: None }, &mut |_| ())?;
+        self.cell
+            .admin(&BackupNote { volume, to, last: Some(last), ..BackupNote::default() }, &mut |_| ())?;
         Ok(notes(backup, &done, &lost))
     }
 
     /// Compares what the last backup gives back with its snapshot in the cell.
-    pub(super) fn test(&self, backup: &BackupInfo) -> Result<Tested, Failure> {
+    pub(super) fn test(&self, backup: &BackupInfo) -> Result<(), Failure> {
         let none = |why: &str| {
             let message = format!("the backup of volume {} to {}: {why}", backup.volume, backup.to);
             failure(libc::ENOENT, &message)
@@ -253,7 +255,19 @@ impl Shared {
         let source = SnapshotSource::new(reader, None).map_err(|e| refusal(&e))?;
         let watch = Watched { of: self, id: id_of(backup) };
         let found = compare(&repository, &shown.tree, &source, TESTED, &watch).map_err(|e| refusal(&e))?;
-        Ok(Tested { at_secs: self.wall_secs(), id: last.id.clone(), found })
+        let tested = Some(BackupTested {
+            id: last.id.clone(),
+            at_secs: self.wall_secs(),
+            names: found.names,
+            files: found.files,
+            bytes: found.bytes,
+            is_whole: found.is_whole,
+            difference_count: found.difference_count,
+            differences: found.differences,
+        });
+        let (volume, to) = id_of(backup);
+        self.cell.admin(&BackupNote { volume, to, tested, ..BackupNote::default() }, &mut |_| ())?;
+        Ok(())
     }
 
     /// Removes backups from the repository that are not kept, and now and then what nothing refers to. Others who
@@ -292,7 +306,10 @@ impl Shared {
             let watch = Watched { of: self, id: id_of(backup) };
             prune::prune(repository, &lock, &watch).map_err(|e| refusal(&e))?;
             let (volume, to) = id_of(backup);
-            self.cell.admin(&BackupNote { volume, to, last: None, pruned_secs: Some(now) }, &mut |_| ())?;
+            self.cell.admin(
+                &BackupNote { volume, to, pruned_secs: Some(now), ..BackupNote::default() },
+                &mut |_| (),
+            )?;
         }
         Ok(None)
     }

@@ -57,9 +57,9 @@ enum Action {
         #[arg(long)]
         all: bool,
     },
-    /// Read the last backup of a volume back, and compare it with the snapshot that it was made of
+    /// Read the last backup of a volume back now, and compare it with the snapshot that it was made of
     ///
-    /// Nothing is written: of a small volume all is compared, of a large one a random sample of names and some 1 GiB of
+    /// This is done by itself, too, see `lee backup add --test-every`. Nothing is written: of a small volume all is compared, of a large one a random sample of names and some 1 GiB of
     /// content. Exits with 1 when anything differs.
     Test(OneArgs),
     /// Show the backups that a repository has
@@ -108,6 +108,13 @@ struct AddArgs {
     /// Which backups are kept: the newest of so many hours, days, weeks, months and years
     #[arg(long, value_name = "COUNTS", default_value = "7d5w6m")]
     keep: String,
+    /// How long after a test of the last backup the next one is begun, see `lee backup test`; never: only when asked
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_test_interval)]
+    test_every: u32,
+}
+
+fn parse_test_interval(text: &str) -> Result<u32, String> {
+    if text == "never" { Ok(0) } else { when::parse_interval(text) }
 }
 
 #[derive(Debug, clap::Args)]
@@ -166,7 +173,8 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<ExitCode, Fail> {
         Action::Test(args) => {
             let all = ask(invocation, BackupCall::Test { which: args.which() })?;
             show(invocation, &all, || lines(&all, tested))?;
-            let is_good = all.iter().filter_map(|b| b.tested.as_ref()).all(|t| t.found.difference_count == 0);
+            let is_good =
+                all.iter().filter_map(|b| b.backup.tested.as_ref()).all(|t| t.difference_count == 0);
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Action::Remove(args) => {
@@ -191,11 +199,13 @@ fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {
         since_secs: 0,
         pruned_secs: 0,
         last: None,
+        test_every_secs: args.test_every,
+        tested: None,
         volume_number: 0,
         is_copy: false,
         volume,
     };
-    let all = ask(invocation, BackupCall::Add { backup })?;
+    let all = ask(invocation, BackupCall::Add { backup: Box::new(backup) })?;
     show(invocation, &all, || {
         lines(&all, |b| {
             format!(
@@ -289,19 +299,16 @@ fn made(b: &BackupStatus) -> String {
 }
 
 fn tested(b: &BackupStatus) -> String {
-    let Some(t) = &b.tested else { return format!("{}: not tested", place_of(b)) };
-    let much = if t.found.is_whole { "all of it" } else { "a random sample" };
-    let compared = format!(
-        "{}, {} read back, {much}",
-        size::counted(t.found.names, "name", "names"),
-        size::bytes(t.found.bytes)
-    );
-    if t.found.difference_count == 0 {
+    let Some(t) = &b.backup.tested else { return format!("{}: not tested", place_of(b)) };
+    let much = if t.is_whole { "all of it" } else { "a random sample" };
+    let compared =
+        format!("{}, {} read back, {much}", size::counted(t.names, "name", "names"), size::bytes(t.bytes));
+    if t.difference_count == 0 {
         return format!("{}: backup {} gives back what it was made of: {compared}", place_of(b), &t.id[..8]);
     }
-    let count = size::counted(t.found.difference_count, "difference", "differences");
+    let count = size::counted(t.difference_count, "difference", "differences");
     let mut text = format!("{}: backup {} has {count}: {compared}", place_of(b), &t.id[..8]);
-    t.found.differences.iter().for_each(|how| text.push_str(&format!("\n  {}", printable(how))));
+    t.differences.iter().for_each(|how| text.push_str(&format!("\n  {}", printable(how))));
     text + "\nwhat to do: docs/runbooks/LeewardBackupBad.md"
 }
 
@@ -319,6 +326,7 @@ fn list(all: &[BackupStatus]) -> String {
         ("TOOK", Side::Right),
         ("FILES", Side::Right),
         ("STORED", Side::Right),
+        ("TESTED", Side::Right),
         ("AT WORK", Side::Left),
     ];
     let mut text = Table::new(&columns).rows(all, row).to_string();
@@ -333,7 +341,7 @@ fn list(all: &[BackupStatus]) -> String {
     text
 }
 
-fn row(b: &BackupStatus) -> [String; 10] {
+fn row(b: &BackupStatus) -> [String; 11] {
     let last = b.backup.last.as_ref();
     let of_last = |show: &dyn Fn(&admin::BackupMade) -> String| last.map_or_else(|| "-".into(), show);
     [
@@ -346,6 +354,7 @@ fn row(b: &BackupStatus) -> [String; 10] {
         of_last(&|last| format!("{} s", size::count(last.took_ms.div_ceil(1000)))),
         of_last(&|last| size::count(last.files_read)),
         of_last(&|last| size::bytes(last.sent_bytes)),
+        b.test_age_secs.map_or_else(|| "never".into(), when::ago),
         at_work(b),
     ]
 }

@@ -514,11 +514,19 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_backups", "Backups of volumes to cold stores.", |s, out| {
         out.count(&[], s.backups.len() as u64);
     }),
-    gauge("leeward_backups_bad", "Of those, how many are late or fail: see `lee backup list`.", |s, out| {
+    gauge("leeward_backups_bad", "Of those, how many are late or fail, or cannot be restored for sure: see `lee backup list`.", |s, out| {
         out.count(&[], s.backups.iter().filter(|backup| backup.is_bad()).count() as u64);
     }),
     gauge("leeward_backup_age_seconds", "Age of the last backup of a volume; of the oldest ones.", |s, out| {
         let mut ages: Vec<_> = s.backups.iter().filter_map(|b| Some((b.age_secs?, &b.backup))).collect();
+        ages.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        for (age, backup) in ages.into_iter().take(MIRRORS_SHOWN) {
+            out.number(&[&backup.volume, &backup.to], age as f64);
+        }
+    })
+    .by(&["volume", "to"]),
+    gauge("leeward_backup_test_age_seconds", "Age of the last test of a backup of a volume; of the oldest ones.", |s, out| {
+        let mut ages: Vec<_> = s.backups.iter().filter_map(|b| Some((b.test_age_secs?, &b.backup))).collect();
         ages.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
         for (age, backup) in ages.into_iter().take(MIRRORS_SHOWN) {
             out.number(&[&backup.volume, &backup.to], age as f64);

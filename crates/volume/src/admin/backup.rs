@@ -3,7 +3,7 @@
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::cell::Cell;
-use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, LastBackup};
+use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, LastBackup, LastTest};
 use crate::format::keys;
 use crate::format::schedule::Keep;
 use crate::format::stored::Stored;
@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 /// Shortest interval.
 const EVERY_SECS_MIN: u32 = 60;
 const TEXT_BYTES_MAX: usize = 1024;
+/// How much of what differs is kept in words, and how long a word.
+const DIFFERENCES_MAX: usize = 8;
+const DIFFERENCE_BYTES_MAX: usize = 512;
 
 /// A place that a volume is backed up to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +43,12 @@ pub struct BackupInfo {
     /// The last backup that came to its end.
     #[serde(default)]
     pub last: Option<BackupMade>,
+    /// Seconds from one test to the next; 0: only when asked.
+    #[serde(default)]
+    pub test_every_secs: u32,
+    /// What came of the last test.
+    #[serde(default)]
+    pub tested: Option<BackupTested>,
     /// Number of the volume.
     #[serde(default)]
     pub volume_number: u32,
@@ -67,6 +76,27 @@ pub struct BackupMade {
     pub bytes_read: u64,
 }
 
+/// What came of a test: a backup was read back, and compared with the snapshot that it was made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupTested {
+    /// The id of the backup's snapshot in the repository.
+    pub id: String,
+    /// When it ended, seconds since 1970.
+    pub at_secs: i64,
+    /// Names whose attributes were compared.
+    pub names: u64,
+    /// Files whose content was.
+    pub files: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Whether that was all, and no sample.
+    pub is_whole: bool,
+    /// How much differs.
+    pub difference_count: u64,
+    /// The first of that, in words.
+    pub differences: Vec<String>,
+}
+
 impl Reply for BackupInfo {
     const KIND: &'static str = "backup";
 }
@@ -86,9 +116,9 @@ impl Request for BackupSet {
         shard.change_backups(&self.backup.volume, |all, now| {
             match all.iter_mut().find(|known| known.to == record.to) {
                 Some(known) => {
-                    let BackupRecord { since_secs, pruned_secs, ref last, .. } = *known;
-                    let last = last.clone();
-                    *known = BackupRecord { since_secs, pruned_secs, last, ..record.clone() };
+                    let BackupRecord { since_secs, pruned_secs, .. } = *known;
+                    let (last, tested) = (known.last.take(), known.tested.take());
+                    *known = BackupRecord { since_secs, pruned_secs, last, tested, ..record.clone() };
                 }
                 None => all.push(BackupRecord { since_secs: now, ..record.clone() }),
             }
@@ -108,6 +138,9 @@ fn record_of(backup: &BackupInfo) -> Result<BackupRecord, Failure> {
     if backup.every_secs < EVERY_SECS_MIN {
         return Err(wrong(format!("an interval is {EVERY_SECS_MIN} s at least")));
     }
+    if (1..EVERY_SECS_MIN).contains(&backup.test_every_secs) {
+        return Err(wrong(format!("between tests are {EVERY_SECS_MIN} s at least")));
+    }
     for (text, what) in [(&backup.to, "a place"), (&backup.password_file, "a file of a password")] {
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return Err(wrong(format!("name {what}, in 1 to {TEXT_BYTES_MAX} bytes")));
@@ -121,11 +154,13 @@ fn record_of(backup: &BackupInfo) -> Result<BackupRecord, Failure> {
         since_secs: 0,
         pruned_secs: 0,
         last: None,
+        test_every_secs: backup.test_every_secs,
+        tested: None,
     })
 }
 
 /// Notes what was done for a backup.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BackupNote {
     /// The volume.
     pub volume: String,
@@ -135,6 +170,9 @@ pub struct BackupNote {
     pub last: Option<BackupMade>,
     /// When the repository was pruned, seconds since 1970.
     pub pruned_secs: Option<i64>,
+    /// What came of a test.
+    #[serde(default)]
+    pub tested: Option<BackupTested>,
 }
 
 impl Request for BackupNote {
@@ -142,10 +180,12 @@ impl Request for BackupNote {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<BackupInfo, Failure> {
         let last = self.last.as_ref().map(last_of).transpose()?;
+        let tested = self.tested.as_ref().map(tested_of).transpose()?;
         shard.change_backups(&self.volume, |all, _| {
             let known = all.iter_mut().find(|known| known.to == self.to);
             let known = known.ok_or_else(|| missing(&self.volume))?;
             known.last = last.clone().or(known.last.take());
+            known.tested = tested.clone().or(known.tested.take());
             known.pruned_secs = self.pruned_secs.unwrap_or(known.pruned_secs);
             Ok(())
         })?;
@@ -154,16 +194,34 @@ impl Request for BackupNote {
 }
 
 fn last_of(made: &BackupMade) -> Result<LastBackup, Failure> {
-    let id = hex::decode(&made.id).and_then(|id| id.try_into().ok());
     Ok(LastBackup {
         snapshot: made.snapshot.clone(),
-        id: id.ok_or_else(|| Failure::new(libc::EINVAL, format!("{:?} is no id", made.id)))?,
+        id: id_of(&made.id)?,
         begun_secs: made.begun_secs,
         took_ms: made.took_ms,
         sent_bytes: made.sent_bytes,
         files_read: made.files_read,
         bytes_read: made.bytes_read,
     })
+}
+
+fn tested_of(tested: &BackupTested) -> Result<LastTest, Failure> {
+    let cut = |how: &String| how[..how.floor_char_boundary(DIFFERENCE_BYTES_MAX)].to_owned();
+    Ok(LastTest {
+        id: id_of(&tested.id)?,
+        at_secs: tested.at_secs,
+        names: tested.names,
+        files: tested.files,
+        bytes: tested.bytes,
+        is_whole: tested.is_whole,
+        difference_count: tested.difference_count,
+        differences: tested.differences.iter().take(DIFFERENCES_MAX).map(cut).collect(),
+    })
+}
+
+fn id_of(text: &str) -> Result<[u8; 32], Failure> {
+    let id = hex::decode(text).and_then(|id| id.try_into().ok());
+    id.ok_or_else(|| Failure::new(libc::EINVAL, format!("{text:?} is no id")))
 }
 
 fn missing(volume: &str) -> Failure {
@@ -278,6 +336,17 @@ impl Shard {
                 sent_bytes: last.sent_bytes,
                 files_read: last.files_read,
                 bytes_read: last.bytes_read,
+            }),
+            test_every_secs: record.test_every_secs,
+            tested: record.tested.as_ref().map(|tested| BackupTested {
+                id: hex::encode(&tested.id),
+                at_secs: tested.at_secs,
+                names: tested.names,
+                files: tested.files,
+                bytes: tested.bytes,
+                is_whole: tested.is_whole,
+                difference_count: tested.difference_count,
+                differences: tested.differences.clone(),
             }),
             volume_number: id,
             is_copy: v.properties.copy.is_some(),

@@ -6,7 +6,11 @@ use crate::format::stored::Stored;
 use leeward_fs::{Error, Result};
 use leeward_meta::Value;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Had nothing of tests.
+const VERSION_WITHOUT_TESTS: u8 = 1;
+/// How often backups of that version are tested.
+const TEST_EVERY_SECS: u32 = 30 * 86_400;
 /// Most places of a volume.
 pub const BACKUPS_MAX: usize = 8;
 
@@ -31,6 +35,10 @@ pub struct BackupRecord {
     pub pruned_secs: i64,
     /// The last backup that came to its end.
     pub last: Option<LastBackup>,
+    /// Seconds from one test to the next; 0: only when asked.
+    pub test_every_secs: u32,
+    /// The last test that came to its end.
+    pub tested: Option<LastTest>,
 }
 
 /// A backup.
@@ -52,10 +60,34 @@ pub struct LastBackup {
     pub bytes_read: u64,
 }
 
+/// What came of a test: a backup was read back, and compared with the snapshot that it was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastTest {
+    /// The id of the backup's snapshot in the repository.
+    pub id: [u8; 32],
+    /// When it ended, seconds since 1970.
+    pub at_secs: i64,
+    /// Names whose attributes were compared.
+    pub names: u64,
+    /// Files whose content was.
+    pub files: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// Whether that was all, and no sample.
+    pub is_whole: bool,
+    /// How much differs.
+    pub difference_count: u64,
+    /// Some of that, in words.
+    pub differences: Vec<String>,
+}
+
 impl Stored for BackupsRecord {
     /// The encoding: version, number u8, and of each: length u16 and text of the place, of the path of the password
     /// file, of what is kept; interval u32, since i64, pruned i64, whether there is a last one u8, and with that its
     /// snapshot (length u16, text), id (32 bytes), begun i64, duration u64, bytes stored, files read, bytes read u64.
+    /// Since version 2 then: interval of tests u32, whether there was one u8, and with that its id (32 bytes), end i64,
+    /// names, files, bytes u64, whether that was all u8, differences u64, number of those in words u8, and each (length
+    /// u16, text).
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, self.0.len() as u8];
         for backup in &self.0 {
@@ -68,7 +100,9 @@ impl Stored for BackupsRecord {
         let damaged = || Error::Corrupt(format!("backups record of {} bytes cannot be read", bytes.len()));
         let mut from = Reader(bytes);
         let read = |from: &mut Reader<'_>| match from.take()? {
-            [VERSION, count] => (0..count).map(|_| BackupRecord::decode(from)).collect(),
+            [version @ (VERSION | VERSION_WITHOUT_TESTS), count] => {
+                (0..count).map(|_| BackupRecord::decode(from, version)).collect()
+            }
             _ => None,
         };
         let all: Vec<BackupRecord> = read(&mut from).ok_or_else(damaged)?;
@@ -103,24 +137,132 @@ impl BackupRecord {
                 out.extend_from_slice(&number.to_be_bytes());
             }
         }
+        out.extend_from_slice(&self.test_every_secs.to_be_bytes());
+        out.push(u8::from(self.tested.is_some()));
+        if let Some(tested) = &self.tested {
+            tested.encode(out);
+        }
     }
 
-    fn decode(from: &mut Reader<'_>) -> Option<BackupRecord> {
+    fn decode(from: &mut Reader<'_>, version: u8) -> Option<BackupRecord> {
         let (to, password_file, keep) = (text(from)?, text(from)?, text(from)?.parse().ok()?);
         let (every_secs, since_secs, pruned_secs) = (from.u32()?, from.u64()? as i64, from.u64()? as i64);
-        let last = match from.take()? {
-            [0] => None,
-            [1] => Some(LastBackup {
-                snapshot: text(from)?,
-                id: from.take()?,
-                begun_secs: from.u64()? as i64,
-                took_ms: from.u64()?,
-                sent_bytes: from.u64()?,
-                files_read: from.u64()?,
-                bytes_read: from.u64()?,
-            }),
-            _ => return None,
+        let last = if from.flag()? { Some(LastBackup::decode(from)?) } else { None };
+        let mut record = BackupRecord {
+            to,
+            password_file,
+            every_secs,
+            keep,
+            since_secs,
+            pruned_secs,
+            last,
+            test_every_secs: TEST_EVERY_SECS,
+            tested: None,
         };
-        Some(BackupRecord { to, password_file, every_secs, keep, since_secs, pruned_secs, last })
+        if version != VERSION_WITHOUT_TESTS {
+            record.test_every_secs = from.u32()?;
+            record.tested = if from.flag()? { Some(LastTest::decode(from)?) } else { None };
+        }
+        Some(record)
+    }
+}
+
+impl LastBackup {
+    fn decode(from: &mut Reader<'_>) -> Option<LastBackup> {
+        Some(LastBackup {
+            snapshot: text(from)?,
+            id: from.take()?,
+            begun_secs: from.u64()? as i64,
+            took_ms: from.u64()?,
+            sent_bytes: from.u64()?,
+            files_read: from.u64()?,
+            bytes_read: from.u64()?,
+        })
+    }
+}
+
+impl LastTest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id);
+        out.extend_from_slice(&self.at_secs.to_be_bytes());
+        for number in [self.names, self.files, self.bytes] {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.push(u8::from(self.is_whole));
+        out.extend_from_slice(&self.difference_count.to_be_bytes());
+        out.push(self.differences.len() as u8);
+        self.differences.iter().for_each(|how| put_text(out, how));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Option<LastTest> {
+        Some(LastTest {
+            id: from.take()?,
+            at_secs: from.u64()? as i64,
+            names: from.u64()?,
+            files: from.u64()?,
+            bytes: from.u64()?,
+            is_whole: from.flag()?,
+            difference_count: from.u64()?,
+            differences: {
+                let [count] = from.take()?;
+                (0..count).map(|_| text(from)).collect::<Option<_>>()?
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> BackupsRecord {
+        let last = LastBackup {
+            snapshot: "backup-1".into(),
+            id: [7; 32],
+            begun_secs: 1,
+            took_ms: 2,
+            sent_bytes: 3,
+            files_read: 4,
+            bytes_read: 5,
+        };
+        let tested = LastTest {
+            id: [8; 32],
+            at_secs: 6,
+            names: 7,
+            files: 8,
+            bytes: 9,
+            is_whole: true,
+            difference_count: 2,
+            differences: vec!["/a: is missing".into(), "/b: is another".into()],
+        };
+        let untested = BackupRecord {
+            to: "/vault".into(),
+            password_file: "/password".into(),
+            every_secs: 86_400,
+            keep: "7d".parse().expect("what is kept"),
+            since_secs: 10,
+            pruned_secs: 11,
+            last: None,
+            test_every_secs: TEST_EVERY_SECS,
+            tested: None,
+        };
+        let other = BackupRecord { last: Some(last), tested: Some(tested), ..untested.clone() };
+        BackupsRecord(vec![untested, other])
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let bytes = record().encode();
+        assert_eq!(BackupsRecord::decode(&bytes), Ok(record()));
+        (0..bytes.len()).for_each(|len| assert!(BackupsRecord::decode(&bytes[..len]).is_err(), "{len}"));
+    }
+
+    #[test]
+    fn backups_from_before_there_were_tests_are_tested() {
+        let new = BackupsRecord(vec![record().0.remove(0)]);
+        let mut old = new.encode().to_vec();
+        old[0] = VERSION_WITHOUT_TESTS;
+        old.truncate(old.len() - 5);
+        assert_eq!(BackupsRecord::decode(&old), Ok(new));
     }
 }

@@ -1115,6 +1115,14 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
+    /// 0 or 1.
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        match self.take()? {
+            [flag @ 0..=1] => Some(flag == 1),
+            _ => None,
+        }
+    }
+
     pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_be_bytes)
     }
