@@ -323,12 +323,88 @@ roles_change_back() {
   there fsck
 }
 
+# only_there, only_here: the volume is writable there and a copy here, or the other way around.
+only_there() {
+  echo "$1" >"$WORK/there/mnt/vol/last" || return 1
+  if echo "$1" 2>/dev/null >"$MNT/vol/last"; then return 1; fi
+}
+only_here() {
+  echo "$1" >"$MNT/vol/last" || return 1
+  if echo "$1" 2>/dev/null >"$WORK/there/mnt/vol/last"; then return 1; fi
+}
+
+roles_are_switched() {
+  local token
+  token=$(there host add again --mirror --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  lee mirror add vol --to "127.0.0.1:$PORT" --every 1h --token "$token"
+  echo here >"$MNT/vol/by"
+  lee mirror switch vol >"$WORK/switched"
+  grep -q 'is the volume now' "$WORK/switched"
+  say "NOTE $(grep -o 'nobody could write for .* ms' "$WORK/switched")"
+  [ "$(cat "$WORK/there/mnt/vol/by")" = here ]
+  only_there 1
+  if lee mirror switch vol 2>"$WORK/refused"; then return 1; fi
+  grep -q 'is a volume of its own' "$WORK/refused" || { cat "$WORK/refused"; return 1; }
+  there mirror run vol
+  mirrored vol
+  if lee mirror switch vol 2>"$WORK/refused"; then return 1; fi
+  grep -q 'is a copy, and no lee mirror switch' "$WORK/refused" || { cat "$WORK/refused"; return 1; }
+  there mirror switch vol
+  only_here 2
+  lee mirror run vol
+  mirrored vol
+  lee mirror verify vol
+  kill -9 "$(there_pid)"
+  if lee mirror switch vol 2>"$WORK/refused"; then return 1; fi
+  echo 3 >"$MNT/vol/last"
+  there_up
+  only_here 4
+}
+
+# Either cell is killed while roles change: nothing is lost, never are both written to, and asking again goes on.
+killed_while_roles_change() {
+  local n cut=0 copies=0 switching writing
+  lee mirror add vol --to "127.0.0.1:$PORT" --every 1h --limit 300K # what programs write meanwhile takes a while, too
+  for n in 1 2 3 4 5 6; do
+    echo "$n" >"$MNT/vol/round"
+    lee sync
+    while dd if=/dev/urandom of="$MNT/vol/busy" bs=64k count=1 status=none; do sleep 0.05; done 2>/dev/null &
+    writing=$!
+    lee mirror switch vol >"$WORK/run" 2>&1 &
+    switching=$!
+    sleep "0.$((RANDOM % 6 + 1))$((RANDOM % 10))"
+    touch "$MNT/vol/is-it" 2>/dev/null || copies=$((copies + 1))
+    if [ $((n % 2)) = 0 ]; then
+      kill -9 "$(there_pid)"
+      wait "$switching" || cut=$((cut + 1))
+      there_up
+    else
+      cell_kill9
+      wait "$switching" || cut=$((cut + 1))
+      cell_start
+    fi
+    kill "$writing" 2>/dev/null || true
+    if ! lee mirror switch vol >"$WORK/run" 2>&1; then
+      # done before, and perhaps the mirror there has run
+      grep -q -e 'is a volume of its own' -e 'is a copy, and no' "$WORK/run" || { cat "$WORK/run"; return 1; }
+    fi
+    only_there "$n"
+    [ "$(cat "$WORK/there/mnt/vol/round")" = "$n" ]
+    there mirror switch vol
+    only_here "$n"
+    [ "$(cat "$MNT/vol/round")" = "$n" ]
+  done
+  say "NOTE $cut of 6 were cut short, $copies when the volume had become a copy"
+  lee fsck
+  there fsck
+}
+
 cell_start
 there_up
 run everything_travels everything_travels
 for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
   a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
-  roles_change_back; do
+  roles_change_back roles_are_switched killed_while_roles_change; do
   run "$case" "$case"
 done
 suite_end

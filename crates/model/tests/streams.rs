@@ -324,7 +324,7 @@ fn a_copy_shows_its_snapshots_and_refuses_what_would_change_it() {
     assert_eq!(shown(&copy), root, "it shows what it did");
     // what it has left is taken back when it is promoted
     let promoted =
-        ask(&copy, &admin::VolumePromote { name: "copy".into(), handed_over: false }).expect("promoted");
+        ask(&copy, &admin::VolumePromote { name: "copy".into(), handed_over: None }).expect("promoted");
     assert_eq!(promoted.copy, None);
     let (was, is) = (walk(&source, snapshot(&source, "two")), walk(&copy, shown(&copy)));
     assert_eq!(is, was);
@@ -553,7 +553,7 @@ impl Pair {
             common: None,
             rng: Rng::new(seed),
         };
-        pair.promote(0, false);
+        pair.promote(0, None);
         let set = admin::PropertyChanges { bin_days: Some(seed as u16 % 2), ..Default::default() };
         ask(pair.source(), &admin::VolumeSet { name: "copy".into(), set }).expect("set");
         pair
@@ -563,7 +563,8 @@ impl Pair {
         &self.cells[self.source]
     }
 
-    fn promote(&mut self, cell: usize, handed_over: bool) {
+    fn promote(&mut self, cell: usize, handed_over: Option<&str>) {
+        let handed_over = handed_over.map(str::to_owned);
         ask(&self.cells[cell], &admin::VolumePromote { name: "copy".into(), handed_over }).expect("promoted");
         self.source = cell;
     }
@@ -616,10 +617,10 @@ fn cells_change_their_roles_in_order_and_after_a_disaster() {
                 // in order: nothing is lost
                 pair.demote(source, &kept);
                 pair.transfer(&kept);
-                pair.promote(copy, true);
+                pair.promote(copy, Some(&kept));
             } else if kind == 1 {
                 // the source is away, and comes back with what it had not sent
-                pair.promote(copy, false);
+                pair.promote(copy, None);
                 pair.edit(copy);
                 pair.demote(source, &kept);
                 let was = walk(&pair.cells[source], shown(&pair.cells[source]));
@@ -650,7 +651,7 @@ fn a_volume_becomes_a_copy_only_where_it_can() {
     refused("copy", "s", "copy already");
     refused("root", "s", "root of the cell");
     refused("none", "s", "no volume");
-    ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: false }).expect("promoted");
+    ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: None }).expect("promoted");
     let make =
         |dir, name: &[u8], make| attr_of(&cell, Op::Make { dir, name, make, mode: 0o755, umask: 0 }).node;
     let (dir, file) = (make(shown(&cell), b"d", Make::Dir), make(shown(&cell), b"f", Make::File));
@@ -679,7 +680,11 @@ fn a_volume_becomes_a_copy_only_where_it_can() {
     let (stream, _) = send(&source, None, "one");
     let failure = receive(&cell, &stream).expect_err("there is nothing in common");
     assert!(failure.message.contains("goes on from nothing"), "{failure:?}");
-    let is = ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: true }).expect("promoted");
+    let other = admin::VolumePromote { name: "copy".into(), handed_over: Some("s".into()) };
+    let failure = ask(&cell, &other).expect_err("it shows another");
+    assert!(failure.message.contains("snapshot s was handed over"), "{failure:?}");
+    let is = ask(&cell, &admin::VolumePromote { name: "copy".into(), handed_over: Some("last".into()) })
+        .expect("promoted");
     assert_eq!(is.copy, None);
     assert_eq!(call(&cell, Op::Read { node: file, offset: 0, len: 9 }), Ok(Reply::Data(b"content".into())));
     call(&cell, new).expect("made");

@@ -37,6 +37,7 @@ Examples:
   lee mirror add home --to /srv/second-cell
   lee mirror status
   lee mirror verify home
+  lee mirror switch home            programs write there from now on, and the volume here is the copy
   lee mirror promote home           in the other cell, when this one is lost
 ";
 
@@ -57,6 +58,17 @@ enum Action {
     Run(OneArgs),
     /// Compare the copies of a volume with it in full: all names, attributes and content
     Verify(OneArgs),
+    /// Change the roles in order: the copy in the other cell becomes the volume, and the volume here the copy
+    ///
+    /// Nothing is lost. Nobody can write to either for a moment; then programs write to the volume in the other cell. Files
+    /// that are open here must be opened again, there. If it is cut short, run it again.
+    Switch {
+        #[command(flatten)]
+        one: OneArgs,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// Keep a copy up to date no more; the copy stays
     Remove(OneArgs),
     /// Make a copy in this cell a volume that can be changed, as the snapshot that it shows
@@ -127,6 +139,18 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
             let all = ask(invocation, MirrorCall::Run { which: args.which()? })?;
             show(invocation, &all, || lines(&all, |m| format!("{} is up to date: {}", copy_of(m), sent(m))))
         }
+        Action::Switch { one, yes } => {
+            if !yes && io::stdin().is_terminal() {
+                let volume = printable(&one.volume);
+                let question = format!(
+                    "From now on nobody can change {volume} here, and programs write to it in the other cell. Change the roles? \
+                     (yes or no)"
+                );
+                need_yes(&question, &format!("{volume} stays what it is"))?;
+            }
+            let all = ask(invocation, MirrorCall::Switch { which: one.which()? })?;
+            show(invocation, &all, || lines(&all, switched))
+        }
         Action::Verify(args) => {
             let all = ask(invocation, MirrorCall::Verify { which: args.which()? })?;
             show(invocation, &all, || {
@@ -164,16 +188,22 @@ fn confirm(invocation: &Invocation, name: &str) -> Result<(), Fail> {
         Some(_) => format!("shows what was there {}", when::ago(now - copy.time_secs)),
         None => "has received nothing yet".into(),
     };
-    output::note(&format!(
+    let question = format!(
         "{} {state}. From now on it can be changed, and takes no more from where it came from; what was changed there \
          since is not in it. If that cell is still served, users may write to both. Promote it? (yes or no)",
         printable(name)
-    ));
+    );
+    need_yes(&question, &format!("{name} stays a copy"))
+}
+
+/// Asks, and fails with the other text unless the answer is yes.
+fn need_yes(question: &str, otherwise: &str) -> Result<(), Fail> {
+    output::note(question);
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim()) {
         (Ok(_), "yes" | "y") => Ok(()),
-        _ => Err(Fail::new(format!("{name} stays a copy"))),
+        _ => Err(Fail::new(otherwise)),
     }
 }
 
@@ -274,6 +304,19 @@ fn sent(m: &MirrorStatus) -> String {
         proven(m),
         size::bytes(m.sent_bytes),
         size::count(m.took_ms)
+    )
+}
+
+fn switched(m: &MirrorStatus) -> String {
+    let pause =
+        m.pause_ms.map_or_else(String::new, |ms| format!("; nobody could write for {} ms", size::count(ms)));
+    format!(
+        "{} is the volume now, and volume {} here the copy, of snapshot {}{pause}\nto keep it up to date, run in the other cell, if \
+         it has no mirror to this one: lee mirror add {} --copy {1} --to THIS-CELL",
+        copy_of(m),
+        printable(&m.mirror.volume),
+        proven(m),
+        printable(&m.mirror.copy)
     )
 }
 

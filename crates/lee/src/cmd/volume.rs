@@ -320,7 +320,7 @@ fn create(
 pub fn promote(invocation: &Invocation, name: String) -> Result<(), Fail> {
     let before = invocation.ask("volume promote", &admin::VolumeShow { name: name.clone() })?;
     let volume =
-        invocation.ask_with_bar("volume promote", &admin::VolumePromote { name, handed_over: false })?;
+        invocation.ask_with_bar("volume promote", &admin::VolumePromote { name, handed_over: None })?;
     let now = (invocation.env.wall() / 1_000_000_000) as i64;
     show(invocation, &volume, || {
         let shown = before.copy.and_then(|copy| Some((copy.snapshot?, when::ago(now - copy.time_secs))));

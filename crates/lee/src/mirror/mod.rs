@@ -10,6 +10,7 @@
 mod other;
 mod pass;
 pub mod receiver;
+mod switch;
 
 use crate::control::ShownToken;
 use crate::control::server::failure;
@@ -54,6 +55,11 @@ pub enum MirrorCall {
     /// Bring the copy up to date now.
     Run {
         /// Which.
+        which: Which,
+    },
+    /// Make the copy the volume, and the volume here its copy.
+    Switch {
+        /// Which one.
         which: Which,
     },
     /// Compare the copy with the volume in full.
@@ -116,6 +122,8 @@ pub struct MirrorStatus {
     pub took_ms: u64,
     /// When the copy was found to be the same in full, seconds since 1970.
     pub verified_secs: Option<i64>,
+    /// Milliseconds in which nobody could write when the roles were changed last.
+    pub pause_ms: Option<u64>,
     /// Why the last pass failed.
     pub error: Option<String>,
 }
@@ -171,6 +179,7 @@ struct State {
     took: Nanos,
     passes: u64,
     verified_secs: Option<i64>,
+    pause_ms: Option<u64>,
     error: Option<String>,
 }
 
@@ -258,6 +267,10 @@ impl Mirrors {
                 }
                 self.0.status(which)
             }
+            MirrorCall::Switch { which } => {
+                self.0.switch(&self.0.one(which)?, progress)?;
+                self.0.status(which)
+            }
             MirrorCall::Verify { which } => {
                 for mirror in self.0.some(which)? {
                     self.0.verify(&mirror, progress)?;
@@ -287,6 +300,16 @@ impl Shared {
                 Err(failure(libc::ENOENT, &message))
             }
             _ => Ok(found),
+        }
+    }
+
+    fn one(&self, which: &Which) -> Result<MirrorInfo, Failure> {
+        match &self.some(which)?[..] {
+            [mirror] => Ok(mirror.clone()),
+            _ => {
+                let message = "that is not one mirror: name its volume, and the other cell with --to";
+                Err(failure(libc::EINVAL, message))
+            }
         }
     }
 
@@ -364,8 +387,11 @@ impl Shared {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), Failure> {
         if mirror.is_copy {
-            let message =
-                format!("volume {} is a copy itself: there is nothing of its own to send", mirror.volume);
+            let message = format!(
+                "volume {0} is a copy itself: there is nothing of its own to send. If lee mirror switch was cut short: lee mirror \
+                 switch {0} again",
+                mirror.volume
+            );
             return Err(failure(libc::EROFS, &message));
         }
         self.wait_until_idle(mirror, progress)?;
@@ -421,13 +447,8 @@ impl Shared {
     }
 
     fn remove(&self, which: &Which) -> Result<Vec<MirrorStatus>, Failure> {
-        let all = self.some(which)?;
-        let [mirror] = &all[..] else {
-            let message = "that is not one mirror: name its volume, and the other cell with --to";
-            return Err(failure(libc::EINVAL, message));
-        };
+        let MirrorInfo { volume, to, copy, .. } = self.one(which)?;
         let status = self.status(which)?;
-        let MirrorInfo { volume, to, copy, .. } = mirror.clone();
         self.cell.admin(&admin::MirrorUnset { volume, to, copy }, &mut |_| ())?;
         Ok(status)
     }
@@ -461,6 +482,7 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
         total_bytes: state.total_bytes,
         took_ms: state.took / 1_000_000,
         verified_secs: state.verified_secs,
+        pause_ms: state.pause_ms,
         error: state.error,
         mirror,
     }

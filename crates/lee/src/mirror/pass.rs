@@ -21,7 +21,7 @@ use std::time::Duration;
 pub const PREFIX: &str = "mirror-";
 
 /// The beginning of the names of a mirror's snapshots: each has its own.
-fn prefix(mirror: &MirrorInfo) -> String {
+pub(super) fn prefix(mirror: &MirrorInfo) -> String {
     let bytes = mirror.to.bytes().chain([0]).chain(mirror.copy.bytes());
     let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
     format!("{PREFIX}{hash:08x}-")
@@ -50,12 +50,17 @@ impl Shared {
         Ok(())
     }
 
-    fn note(&self, mirror: &MirrorInfo, change: impl FnOnce(&mut State)) {
+    pub(super) fn note(&self, mirror: &MirrorInfo, change: impl FnOnce(&mut State)) {
         change(self.states.lock().entry(id_of(mirror)).or_default());
     }
 
     /// The snapshot here that the copy shows; `None`: it has received nothing yet.
-    fn shown(&self, other: &Other, mirror: &MirrorInfo, at: &str) -> Result<Option<SnapInfo>, Failure> {
+    pub(super) fn shown(
+        &self,
+        other: &Other,
+        mirror: &MirrorInfo,
+        at: &str,
+    ) -> Result<Option<SnapInfo>, Failure> {
         let info = self.find_copy(other, mirror)?;
         let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(None) };
         let name = copy.snapshot.unwrap_or_default();
@@ -104,20 +109,23 @@ impl Shared {
     }
 
     /// The mirror's own snapshots here, oldest first.
-    fn own(&self, mirror: &MirrorInfo, at: &str) -> Result<Vec<SnapInfo>, Failure> {
+    pub(super) fn own(&self, mirror: &MirrorInfo, at: &str) -> Result<Vec<SnapInfo>, Failure> {
         let prefix = prefix(mirror);
         Ok(self.snapshots(at)?.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect())
     }
 
     fn take(&self, mirror: &MirrorInfo, at: &str) -> Result<SnapInfo, Failure> {
-        let wall = self.env.wall();
-        let second = dates::second((wall / SECOND) as i64);
-        let name =
-            format!("{}{}.{:03}Z", prefix(mirror), second.trim_end_matches('Z'), wall / 1_000_000 % 1000);
-        self.cell.admin(&SnapCreate { path: at.into(), name }, &mut |_| ())
+        self.cell.admin(&SnapCreate { path: at.into(), name: self.new_name(mirror) }, &mut |_| ())
     }
 
-    fn send(
+    /// The name of a snapshot that is taken now.
+    pub(super) fn new_name(&self, mirror: &MirrorInfo) -> String {
+        let wall = self.env.wall();
+        let second = dates::second((wall / SECOND) as i64);
+        format!("{}{}.{:03}Z", prefix(mirror), second.trim_end_matches('Z'), wall / 1_000_000 % 1000)
+    }
+
+    pub(super) fn send(
         self: &Arc<Shared>,
         other: &Other,
         mirror: &MirrorInfo,

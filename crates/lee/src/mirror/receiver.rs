@@ -1,6 +1,6 @@
 //! What other cells may ask of this one that send snapshots to copies here (`lee host add NAME --mirror`): to make
-//! copies, to fill them, to compare them, and to remove snapshots that a mirror has taken. Nothing else, and
-//! nothing about volumes that are no copies.
+//! copies, to fill them, to compare them, to hand them over (`lee mirror switch`), and to remove snapshots that a
+//! mirror has taken. Nothing else, and nothing about volumes that are no copies.
 
 use super::other::IS_PROMOTED;
 use super::pass::PREFIX;
@@ -49,6 +49,7 @@ impl Mirroring<'_> {
                 return Err(failure(libc::EPERM, &message));
             }
             A::VolumeShow(show) => drop(self.copy(&show.name)?),
+            A::VolumePromote(promote) if promote.handed_over.is_some() => drop(self.copy(&promote.name)?),
             A::SnapDigest(digest) => drop(self.copy(&digest.volume)?),
             A::SnapList(list) if list.path.is_none() => {
                 let volume = list.volume.as_deref().ok_or_else(|| self.refused())?;

@@ -70,12 +70,12 @@ impl Shard {
         self.show_copy(volume, epoch)
     }
 
-    /// A copy becomes a volume like others, as the snapshot that it shows. `is_handed_over`: where that came from
-    /// nothing was changed since, and nothing is: it has become a copy itself.
+    /// A copy becomes a volume like others, as the snapshot that it shows. `handed_over`: where it came from nothing
+    /// was changed since this snapshot, and nothing is: that volume has become a copy itself.
     pub(crate) fn promote(
         &self,
         volume: u32,
-        is_handed_over: bool,
+        handed_over: Option<&str>,
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<SnapshotRecord> {
         // it waits for a sender that may be lost
@@ -83,13 +83,18 @@ impl Shard {
         let _alone = ReceivingAlone::begin(self, volume)?;
         let state = self.copy_state(volume)?;
         let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
+        if let Some(name) = handed_over.filter(|name| name.as_bytes() != &*shown.name) {
+            return Err(Broken::Refused(format!(
+                "snapshot {name} was handed over, and is not what this copy shows"
+            )));
+        }
         self.drop_unproven(volume, state.shown)?;
         if !state.coming().is_empty() {
             self.roll_back(volume, state.shown, progress)?;
         }
         self.show_other(volume, |v| {
             v.properties.copy = None;
-            if !is_handed_over {
+            if handed_over.is_none() {
                 v.next_inode = numbers_apart(v.next_inode);
             }
         })?;

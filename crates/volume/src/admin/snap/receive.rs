@@ -66,9 +66,10 @@ impl Read for Watched<'_> {
 pub struct VolumePromote {
     /// The copy.
     pub name: String,
-    /// Whether the volume that it is a copy of has become a copy itself, of what is shown here.
+    /// The volume that it is a copy of has become a copy itself, which shows this snapshot: refused where this copy
+    /// shows another. `None`: nothing is known of that volume.
     #[serde(default)]
-    pub handed_over: bool,
+    pub handed_over: Option<String>,
 }
 
 impl Request for VolumePromote {
@@ -76,7 +77,7 @@ impl Request for VolumePromote {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let volume = shard.volume_named(&self.name)?;
-        let promoted = shard.promote(volume, self.handed_over, caller.progress);
+        let promoted = shard.promote(volume, self.handed_over.as_deref(), caller.progress);
         promoted.map_err(|e| failure(e, &format!("volume {}", self.name)))?;
         shard.settle()?;
         shard.volume_info(volume)
