@@ -7,8 +7,10 @@
 //!
 //! Locks: the state of all mirrors, the connections; none is held while anybody is asked.
 
+mod names;
 mod other;
 mod pass;
+mod prune;
 pub mod receiver;
 mod switch;
 

@@ -3,29 +3,18 @@
 //! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that was not sent to
 //! its end is sent again first: the copy may have most of it.
 
+use super::names::{new_name, prefix};
 use super::other::{Other, STREAM_PIECE_BYTES};
 use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
-use leeward_env::dates;
 use leeward_volume::admin::{
-    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapRemove, SnapSend,
-    Streamed, VolumeShow,
+    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, Streamed,
+    VolumeShow,
 };
-use leeward_volume::format::schedule::{Keep, expired};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Names of snapshots that mirrors take begin with this.
-pub const PREFIX: &str = "mirror-";
-
-/// The beginning of the names of a mirror's snapshots: each has its own.
-pub(super) fn prefix(mirror: &MirrorInfo) -> String {
-    let bytes = mirror.to.bytes().chain([0]).chain(mirror.copy.bytes());
-    let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    format!("{PREFIX}{hash:08x}-")
-}
 
 impl Shared {
     /// Brings a copy up to date.
@@ -101,7 +90,7 @@ impl Shared {
         Ok(here.iter().rfind(is_there).cloned())
     }
 
-    fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {
+    pub(super) fn snapshots(&self, at: &str) -> Result<Vec<SnapInfo>, Failure> {
         let list = self.cell.admin(&SnapList { path: Some(at.into()), volume: None }, &mut |_| ())?;
         let mut of_root: Vec<SnapInfo> = list.snapshots.into_iter().filter(|snap| snap.path == at).collect();
         of_root.sort_by_key(|snap| snap.epoch);
@@ -115,14 +104,7 @@ impl Shared {
     }
 
     fn take(&self, mirror: &MirrorInfo, at: &str) -> Result<SnapInfo, Failure> {
-        self.cell.admin(&SnapCreate { path: at.into(), name: self.new_name(mirror) }, &mut |_| ())
-    }
-
-    /// The name of a snapshot that is taken now.
-    pub(super) fn new_name(&self, mirror: &MirrorInfo) -> String {
-        let wall = self.env.wall();
-        let second = dates::second((wall / SECOND) as i64);
-        format!("{}{}.{:03}Z", prefix(mirror), second.trim_end_matches('Z'), wall / 1_000_000 % 1000)
+        self.cell.admin(&SnapCreate { path: at.into(), name: new_name(mirror, self.env.wall()) }, &mut |_| ())
     }
 
     pub(super) fn send(
@@ -163,38 +145,6 @@ impl Shared {
             (Err(_), Err(why)) if why.errno != libc::EPIPE => Err(why),
             (received, _) => received,
         }
-    }
-
-    /// Removes the mirror's snapshots that are not needed: here all but the one that the copy shows, there those that
-    /// it is not to keep.
-    fn prune(
-        &self,
-        other: &Other,
-        mirror: &MirrorInfo,
-        (at, shown): (&str, &SnapInfo),
-    ) -> Result<(), Failure> {
-        for old in self.own(mirror, at)?.into_iter().filter(|snap| snap.epoch < shown.epoch) {
-            ignore_missing(self.cell.admin(&SnapRemove { path: at.into(), name: old.name }, &mut |_| ()))?;
-        }
-        let keep: Keep = mirror.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
-        let volume = Some(mirror.copy.clone());
-        let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
-        let prefix = prefix(mirror);
-        let mut there: Vec<SnapInfo> =
-            there.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect();
-        there.sort_by_key(|snap| (snap.time_secs, snap.epoch));
-        let times: Vec<i64> = there.iter().map(|snap| snap.time_secs).collect();
-        let now = (self.env.wall() / SECOND) as i64;
-        let old = expired(&times, now, keep);
-        let (mut last, is_shown) = (None, |snap: &SnapInfo| snap.name == shown.name);
-        for snap in there {
-            // of several of one second the first
-            let again = last.replace(snap.time_secs) == Some(snap.time_secs);
-            if (again || old.contains(&snap.time_secs)) && !is_shown(&snap) && snap.locked_until_secs <= now {
-                ignore_missing(other.ask(&SnapRemove { path: snap.path, name: snap.name }, &mut |_| ()))?;
-            }
-        }
-        Ok(())
     }
 
     /// Compares the copy with the volume in full.
@@ -247,13 +197,6 @@ impl Shared {
             shown.name, mirror.volume, mirror.copy, mirror.to
         );
         Err(failure(libc::EIO, &message))
-    }
-}
-
-fn ignore_missing<T>(done: Result<T, Failure>) -> Result<(), Failure> {
-    match done {
-        Err(e) if e.errno != libc::ENOENT => Err(e),
-        _ => Ok(()),
     }
 }
 

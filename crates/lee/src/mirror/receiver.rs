@@ -2,8 +2,8 @@
 //! copies, to fill them, to compare them, to hand them over (`lee mirror switch`), and to remove snapshots that a
 //! mirror has taken. Nothing else, and nothing about volumes that are no copies.
 
+use super::names::PREFIX;
 use super::other::IS_PROMOTED;
-use super::pass::PREFIX;
 use crate::control::server::{Service, failure};
 use leeward_env::{Ctx, Env};
 use leeward_remote::{Asker, Given};

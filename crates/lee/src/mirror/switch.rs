@@ -5,6 +5,7 @@
 //! asked for is taken back. After that it is not, as long as the other cell has not refused: its answer may be lost,
 //! and two volumes that are written to must not come about. Then the volume here stays a copy, and asking again goes on.
 
+use super::names::new_name;
 use super::other::{IS_PROMOTED, Other};
 use super::{SECOND, Shared};
 use crate::control::server::failure;
@@ -37,7 +38,7 @@ impl Shared {
         self.pass(mirror)?;
         let begun = self.env.now();
         let other = self.other(mirror)?;
-        let name = self.new_name(mirror);
+        let name = new_name(mirror, self.env.wall());
         let demoted = self.demote(mirror, at, &name);
         let sent = demoted.and_then(|last| self.send_last(&other, mirror, at, &last).map(|()| last));
         let last = sent.map_err(|why| self.taken_back(mirror, &name, why))?;

@@ -47,6 +47,14 @@ impl fmt::Display for Keep {
     }
 }
 
+impl Keep {
+    /// How old, in seconds, snapshots become where one is taken in each period.
+    pub fn reach_secs(self) -> i64 {
+        let units = [3600, DAY_SECS, 7 * DAY_SECS, 31 * DAY_SECS, 366 * DAY_SECS];
+        self.0.into_iter().zip(units).map(|(count, secs)| i64::from(count) * secs).max().unwrap_or(0)
+    }
+}
+
 /// The number of the hour, day, week, month or year (by its index in [`UNITS`]) that a time is in.
 fn period(unit: usize, secs: i64) -> i64 {
     let days = secs.div_euclid(DAY_SECS);
