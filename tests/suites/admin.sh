@@ -14,6 +14,18 @@ fails_with() {
 
 json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
 
+doctor_says_what_to_change() {
+  "$LEE" doctor "$WORK/not/there/yet"
+  [ "$("$LEE" doctor "$WORK" --json | json '["findings"][0]["what"]')" = fuse ]
+  [ -z "$(find "$WORK" -maxdepth 1 -name '.lee-doctor*')" ]
+  mkdir "$WORK/memory"
+  mount -t tmpfs none "$WORK/memory" || return 0 # only root may
+  on_exit "umount '$WORK/memory'"
+  fails_with 'BAD.*is memory' "$LEE" doctor "$WORK/memory/cell"
+  mount -o remount,ro "$WORK/memory"
+  fails_with 'BAD.*read-only' "$LEE" doctor "$WORK/memory"
+}
+
 background_start_and_end() {
   local cell=$WORK/background
   mkdir "$WORK/background-mnt"
@@ -224,6 +236,7 @@ PYTHON
 }
 
 lee_binary
+run doctor_says_what_to_change doctor_says_what_to_change
 run background_start_and_end background_start_and_end
 cell_start
 run sigterm_is_a_clean_end sigterm_is_a_clean_end

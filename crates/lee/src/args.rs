@@ -39,7 +39,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Who does what", &["top", "why", "flow"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
-    ("Care", &["fsck", "scrub", "sync", "config"]),
+    ("Care", &["doctor", "fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
 ];

@@ -16,6 +16,7 @@ mod background;
 mod backup;
 mod cmd;
 mod control;
+mod doctor;
 mod doors;
 mod enrol;
 mod fail;

@@ -7,6 +7,7 @@ mod bucket;
 mod completions;
 mod config;
 mod df;
+mod doctor;
 mod down;
 mod du;
 mod export;
@@ -101,6 +102,7 @@ pub enum Command {
     /// Make everything durable that was written until now
     Sync,
     Config(config::Args),
+    Doctor(doctor::Args),
     Probe(probe::Args),
     Lab(lab::Args),
     Completions(completions::Args),
@@ -236,6 +238,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Backup(args) => return backup::run(&invocation, args),
         Command::Import(args) => return import::run(&invocation, args),
         Command::Export(args) => return export::run(&invocation, &args),
+        Command::Doctor(args) => return doctor::run(&invocation, args),
         Command::Fsck => return fsck::run(&invocation),
         Command::Scrub(args) => return scrub::run(&invocation, args),
         Command::Sync => sync::run(&invocation),
