@@ -18,6 +18,9 @@ CACHE = Path("/var/tmp/leeward-bench-cache")
 KERNEL_PARTS = ["fs", "include", "kernel", "mm", "net", "lib", "block", "crypto", "security", "ipc", "init"]
 
 
+AT_LEAST, AT_MOST = "at least", "at most"
+
+
 class Failed(Exception):
     """Ends the benchmark with a message."""
 
@@ -120,8 +123,12 @@ class Leeward(System):
         self.mount.mkdir(parents=True, exist_ok=True)
         cell = self.base / "cell"
         cell.mkdir(exist_ok=True)
-        self.spawn(TARGET / "dist/lee", "up", cell, "--mount", self.mount)
+        self.spawn(TARGET / "dist/lee", "up", cell, "--mount", self.mount, *self.options())
         self.wait_mounted()
+
+    def options(self):
+        """Of `lee up`."""
+        return []
 
     def make_cold(self):
         self.stop()
@@ -300,3 +307,32 @@ class Load:
 
 def number(x):
     return "-" if x is None else f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+class Figures:
+    """What was measured, and which targets were reached."""
+
+    def __init__(self):
+        self.rows = []
+
+    def row(self, figure, unit, value, direction=None, bound=None):
+        passed = None if bound is None else value >= bound if direction == AT_LEAST else value <= bound
+        self.rows.append({"figure": figure, "unit": unit, "value": value, "direction": direction, "bound": bound, "passed": passed})
+        print(f"  {shown(self.rows[-1])}", flush=True)
+
+    def summary(self, file=None):
+        """All of it; as JSON into a file, too."""
+        print(f"\n{'figure':72}{'measured':>10}")
+        for r in self.rows:
+            print(shown(r))
+        with_target = [r for r in self.rows if r["passed"] is not None]
+        print(f"\n{sum(r['passed'] for r in with_target)} of {len(with_target)} targets reached")
+        if file:
+            file.write_text(json.dumps(self.rows, indent=1) + "\n")
+
+
+def shown(row):
+    text = f"{row['figure']:72}{number(row['value']):>10} {row['unit']:4}"
+    if row["passed"] is not None:
+        text += f" {'pass' if row['passed'] else 'MISS'} ({row['direction']} {row['bound']:g})"
+    return text

@@ -237,6 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn benchmarks_ask_what_there_is() {
+        let bench = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        let files = std::fs::read_dir(bench).expect("a directory").map(|entry| entry.expect("a file").path());
+        let mut asked = 0;
+        for text in files.filter(|path| path.is_file()).map(std::fs::read_to_string) {
+            for after in text.expect("text").split("cell.ask(\"").skip(1) {
+                let name = after.split('"').next().expect("a name");
+                let heard = from_value::<AnyRequest>(json!({"request": name}));
+                let is_unknown = heard.is_err_and(|e| e.to_string().contains("unknown variant"));
+                assert!(!is_unknown, "{name}");
+                asked += 1;
+            }
+        }
+        assert!(asked > 3);
+    }
+
+    #[test]
     fn an_unknown_request_is_an_error_that_names_it() {
         let unknown = from_value::<AnyRequest>(json!({"request": "volume-paint"}));
         assert!(unknown.expect_err("unknown").to_string().contains("volume-paint"));
