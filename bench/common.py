@@ -123,8 +123,12 @@ class Leeward(System):
         self.mount.mkdir(parents=True, exist_ok=True)
         cell = self.base / "cell"
         cell.mkdir(exist_ok=True)
-        self.spawn(TARGET / "dist/lee", "up", cell, "--mount", self.mount, *self.options())
+        self.spawn(*self.before(), TARGET / "dist/lee", "up", cell, "--mount", self.mount, *self.options())
         self.wait_mounted()
+
+    def before(self):
+        """A command that runs it."""
+        return []
 
     def options(self):
         """Of `lee up`."""

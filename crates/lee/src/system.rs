@@ -72,6 +72,20 @@ pub fn unblock_signals() {
     }
 }
 
+/// This thread gets a processor behind others of this machine. For threads that hold no lock that others wait for.
+pub fn work_behind_others() {
+    const NICE: i32 = 10;
+    // SAFETY: takes numbers; 0 is the thread that calls. Where it is refused, the thread stays as it is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// Makes a pipe hold as much as any user's may: fewer turns between who writes and who reads.
+pub fn widen_pipe(pipe: &impl AsRawFd) {
+    const BYTES: libc::c_int = 1 << 20;
+    // SAFETY: a descriptor that is open, and a number. Where it is refused, the pipe stays as it is.
+    unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
+}
+
 /// This machine's name.
 pub fn host() -> String {
     let mut name = [0u8; 256];

@@ -6,7 +6,7 @@ use crate::control::client::{Client as Control, Unreached};
 use crate::control::server::failure;
 use crate::control::{Answer, Call, Line, ShownToken};
 use crate::fail::Fail;
-use crate::locate;
+use crate::{locate, system};
 use leeward_env::{Env, hex};
 use leeward_fs::invitation::InvitationToken;
 use leeward_remote::{
@@ -231,6 +231,7 @@ impl Other {
                 let begun = begun.map_err(lost)?;
                 let to = begun.clone();
                 let giving = env.spawn("mirror-give", move || {
+                    system::work_behind_others();
                     to.give(&mut || pieces().map(|piece| lz4_flex::compress_prepend_size(&piece)))
                 });
                 let mut lines = Lines::default();

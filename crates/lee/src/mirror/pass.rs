@@ -7,6 +7,7 @@ use super::names::{new_name, prefix};
 use super::other::{Other, STREAM_PIECE_BYTES};
 use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
+use crate::system;
 use leeward_volume::admin::{
     Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, Streamed,
     VolumeShow,
@@ -14,7 +15,11 @@ use leeward_volume::admin::{
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+
+/// Pieces of a stream that are read ahead.
+const PIECES_AHEAD: usize = 32;
 
 impl Shared {
     /// Brings a copy up to date.
@@ -116,6 +121,7 @@ impl Shared {
     ) -> Result<Streamed, Failure> {
         let no_pipe = |e: io::Error| failure(libc::EMFILE, &format!("cannot make a pipe: {e}"));
         let (reader, writer) = io::pipe().map_err(no_pipe)?;
+        system::widen_pipe(&writer);
         let request = SnapSend {
             volume: mirror.volume.clone(),
             name: to.name.clone(),
@@ -137,7 +143,7 @@ impl Shared {
             drop(writer);
             sent
         });
-        let pieces = Pump { reader, of: self.clone(), mirror: mirror.clone(), due: self.env.now() };
+        let pieces = Pump::new(self, mirror, reader);
         let received = other.receive(&mirror.copy, pieces.into_pieces(), &mut |_| ());
         let sent = sending.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the sender has ended")));
         match (received, sent) {
@@ -200,9 +206,9 @@ impl Shared {
     }
 }
 
-/// Takes a stream out of a pipe, no faster than it may be.
+/// Takes a stream out of a pipe, and hands it on no faster than it may be.
 struct Pump {
-    reader: PipeReader,
+    pieces: Receiver<Vec<u8>>,
     of: Arc<Shared>,
     mirror: MirrorInfo,
     /// When the next piece may go.
@@ -210,29 +216,32 @@ struct Pump {
 }
 
 impl Pump {
+    /// Some pieces are read ahead: who writes to the pipe works while they are on their way.
+    fn new(of: &Arc<Shared>, mirror: &MirrorInfo, mut reader: PipeReader) -> Pump {
+        let (read, pieces) = mpsc::sync_channel(PIECES_AHEAD);
+        of.env.spawn("mirror-read", move || {
+            while let Some(piece) = next_piece(&mut reader) {
+                if read.send(piece).is_err() {
+                    break;
+                }
+            }
+        });
+        Pump { pieces, of: of.clone(), mirror: mirror.clone(), due: of.env.now() }
+    }
+
     fn into_pieces(mut self) -> Box<super::other::Pieces> {
         Box::new(move || self.next())
     }
 
     fn next(&mut self) -> Option<Vec<u8>> {
-        let mut piece = vec![0; STREAM_PIECE_BYTES];
-        let mut len = 0;
-        // a pipe gives little at a time
-        while len < piece.len() {
-            match self.reader.read(&mut piece[len..]) {
-                Ok(0) => break,
-                Ok(read) => len += read,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
-                Err(_) => return None,
-            }
-        }
-        piece.truncate(len);
-        if len == 0 || !self.may_go(len as u64) {
+        let piece = self.pieces.recv().ok()?;
+        let len = piece.len() as u64;
+        if !self.may_go(len) {
             return None;
         }
         self.of.note(&self.mirror, |state| {
-            state.sent_bytes += len as u64;
-            state.total_bytes += len as u64;
+            state.sent_bytes += len;
+            state.total_bytes += len;
         });
         Some(piece)
     }
@@ -248,4 +257,12 @@ impl Pump {
         }
         !self.of.has_ended()
     }
+}
+
+/// A full piece, or what is left; `None`: nothing is.
+fn next_piece(reader: &mut PipeReader) -> Option<Vec<u8>> {
+    let mut piece = Vec::with_capacity(STREAM_PIECE_BYTES);
+    // a pipe gives little at a time
+    reader.take(STREAM_PIECE_BYTES as u64).read_to_end(&mut piece).ok()?;
+    Some(piece).filter(|piece| !piece.is_empty())
 }

@@ -5,6 +5,7 @@
 use super::names::PREFIX;
 use super::other::IS_PROMOTED;
 use crate::control::server::{Service, failure};
+use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_remote::{Asker, Given};
 use leeward_volume::admin::{
@@ -114,6 +115,7 @@ impl Mirroring<'_> {
     ) -> Result<AnyReply, Failure> {
         let no_pipe = |e: io::Error| failure(libc::EMFILE, &format!("cannot make a pipe: {e}"));
         let (reader, writer) = io::pipe().map_err(no_pipe)?;
+        system::widen_pipe(&writer);
         let pipe = Pipe { pid: std::process::id(), descriptor: reader.as_raw_fd() };
         let from = given.clone();
         let giving = self.env.try_spawn("mirror-receive", move || hand_on(&from, writer));
