@@ -89,7 +89,7 @@ impl Sending<'_, '_> {
         match self.portions.last_mut() {
             Some(portion) if portion.len() < PORTION => record.put(portion),
             _ => {
-                let mut portion = Vec::new();
+                let mut portion = Vec::with_capacity(PORTION + RUN as usize);
                 record.put(&mut portion);
                 self.portions.push(portion);
             }
@@ -373,19 +373,29 @@ fn content(
     list: &Extents,
     part: &Range<u32>,
 ) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; (part.end - part.start) as usize];
-    let Some(tree) = tree else { return Ok(bytes) };
-    for (range, held) in held(list, part) {
-        if held != Held::Data {
-            continue;
-        }
-        let (offset, len) = (base + u64::from(range.start), range.end - range.start);
-        let Reply::Data(data) = tree.shard.read(&Ctx::system(), tree.node(inode), offset, len)? else {
-            return Err(Error::Invalid);
-        };
-        // shorter: beyond the end of the file
+    let len = (part.end - part.start) as usize;
+    let Some(tree) = tree else { return Ok(vec![0; len]) };
+    let parts = held(list, part);
+    // most parts are all data: those are not copied once more
+    if let [(range, Held::Data)] = &parts[..] {
+        let mut bytes = read_data(tree, inode, base, range)?;
+        bytes.resize(len, 0);
+        return Ok(bytes);
+    }
+    let mut bytes = vec![0; len];
+    for (range, _) in parts.iter().filter(|(_, held)| *held == Held::Data) {
+        let data = read_data(tree, inode, base, range)?;
         let at = (range.start - part.start) as usize;
         bytes[at..at + data.len()].copy_from_slice(&data);
     }
     Ok(bytes)
+}
+
+/// Fewer bytes than the range has: beyond the end of the file.
+fn read_data(tree: Tree<'_>, inode: u64, base: u64, range: &Range<u32>) -> Result<Vec<u8>> {
+    let (offset, len) = (base + u64::from(range.start), range.end - range.start);
+    match tree.shard.read(&Ctx::system(), tree.node(inode), offset, len)? {
+        Reply::Data(data) => Ok(data),
+        _ => Err(Error::Invalid),
+    }
 }
