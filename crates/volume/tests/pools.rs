@@ -365,6 +365,9 @@ fn what_an_operator_says_meanwhile_holds() {
         force: false,
     };
     let replace = move || {
+        let failure = cell.admin(&replace, &mut |_| {}).expect_err("s3 is there, s5 is not");
+        assert!(failure.message.contains("store 3 is there"), "{failure:?}");
+        shelf.plug("s3", false);
         cell.admin(&replace, &mut |_| {}).expect("replaced");
         shelf.plug("s5", true);
     };

@@ -437,6 +437,12 @@ impl Pools {
         self.answer(&taken, self.env.now() + OPEN_WAIT, &store.url)?
     }
 
+    /// Which stores of a pool are there now, by their labels; the errors say why they are not.
+    pub fn look_for(&self, pool: PoolId, stores: &[StoreRecord]) -> Vec<Result<(), String>> {
+        let stores: Vec<StoreSpec> = stores.iter().map(store_spec).collect();
+        self.open_stores(pool, &stores).into_iter().map(|found| found.map(drop)).collect()
+    }
+
     /// Objects on one store of a pool.
     pub fn objects_on(&self, pool: PoolId, store: &StoreRecord) -> Result<usize, String> {
         let open = self.open_store(pool, &store_spec(store))?;

@@ -123,6 +123,7 @@ impl PoolStore {
             }
             StoreChange::Replace { store, by } => {
                 let at = place(&record, store, &[StoreState::Active, StoreState::Missing])?;
+                check_others_answer(shard, id, &record, at)?;
                 self.check_may_lose(shard, id, &record.stores[at])?;
                 let new = self.new_store(shard, &record, at, by)?;
                 (Some(new.clone()), Some(std::mem::replace(&mut record.stores[at], new)))
@@ -133,6 +134,7 @@ impl PoolStore {
                     self.check_is_drained(shard, id, &record.stores[at])?;
                     (None, Some(record.stores.remove(at)))
                 } else {
+                    check_others_answer(shard, id, &record, at)?;
                     self.check_may_lose(shard, id, &record.stores[at])?;
                     record.stores[at].state = StoreState::Missing;
                     (None, None)
@@ -197,6 +199,26 @@ impl PoolStore {
             Err(why) => Err(Failure::new(libc::EIO, why)),
         }
     }
+}
+
+/// A store that is there is given up only while all others are there, too: else it may be the wrong one that was named,
+/// and what it has the last that there is. What is known of the stores may be some seconds old: they are asked now.
+fn check_others_answer(shard: &Shard, id: PoolId, record: &PoolRecord, at: usize) -> Result<(), Failure> {
+    let named = &record.stores[at];
+    let found = shard.pools.look_for(id, &record.stores);
+    if found[at].is_err() {
+        return Ok(());
+    }
+    let away = record.stores.iter().zip(found).find_map(|(store, found)| {
+        let is_other = store.slot != named.slot && store.state == StoreState::Active;
+        found.err().filter(|_| is_other).map(|why| (store.slot, why))
+    });
+    let Some((other, why)) = away else { return Ok(()) };
+    let message = format!(
+        "store {} is there, and store {other} is not ({why}): give up that one first, or wait until it is back",
+        named.slot
+    );
+    Err(Failure::new(libc::EBUSY, message))
 }
 
 /// The index of the store that was named by URL or place, if it is in one of these states.
