@@ -43,10 +43,12 @@ pub enum Work {
     Scrub,
     /// Sending and receiving snapshots.
     Transfer,
+    /// Counting what users and groups own.
+    Census,
 }
 
 impl Work {
-    const ALL: [Work; 10] = [
+    const ALL: [Work; 11] = [
         Work::Trim,
         Work::Cleaning,
         Work::Removal,
@@ -57,6 +59,7 @@ impl Work {
         Work::Repair,
         Work::Scrub,
         Work::Transfer,
+        Work::Census,
     ];
 
     /// The name in reports.
@@ -72,6 +75,7 @@ impl Work {
             Work::Repair => "repair",
             Work::Scrub => "scrub",
             Work::Transfer => "transfer",
+            Work::Census => "census",
         }
     }
 

@@ -17,23 +17,26 @@ use crate::settings::SrrConfig;
 use crate::system;
 use leeward_auth::UserDatabase;
 use leeward_env::{Ctx, Env};
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op};
 use leeward_remote::{Asker, Given};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
-    self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, Failure, Progress, SnapDiff,
+    self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, Failure, OwnerInfo, Progress,
+    SnapDiff,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 13] = [
+const ALLOWED: [&str; 14] = [
     "BinEmpty",
     "BinList",
     "BinRestore",
     "DfShow",
+    "OwnerUsage",
     "QuotaList",
     "QuotaShow",
     "SnapCreate",
@@ -205,7 +208,7 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
     match request {
         A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
         A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
-        A::DfShow(_) | A::QuotaList(_) | A::BinList(_) => Ok(()),
+        A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) => Ok(()),
         A::SnapList(r) => match (&r.path, &r.volume) {
             (_, Some(_)) => Err(refused(libc::EPERM, "name a directory of the volume, not the volume")),
             (Some(path), None) => eyes.may(path, X).map(drop),
@@ -271,6 +274,12 @@ fn shown(eyes: &Eyes<'_>, request: &AnyRequest, reply: AnyReply) -> AnyReply {
             list.quotas.retain(|quota| eyes.may(&quota.path, R).is_ok());
             AnyReply::QuotaList(list)
         }
+        (_, AnyReply::OwnerUsage(mut list)) => {
+            let names = eyes.volumes();
+            list.owners.retain(|owner| eyes.is_own(owner, names.as_ref()));
+            list.counting.retain(|volume| names.as_ref().is_none_or(|names| names.contains(volume)));
+            AnyReply::OwnerUsage(list)
+        }
         (AnyRequest::SnapList(r), AnyReply::SnapList(mut list)) => {
             if r.path.is_none() {
                 list.snapshots.retain(|snap| eyes.may(&snap.path, X).is_ok());
@@ -312,6 +321,19 @@ impl Eyes<'_> {
             true => Err(refused(libc::EROFS, format!("the host {} may only read", self.asker.host))),
             false => Ok(()),
         }
+    }
+
+    /// Whether it tells of the user, or of a group of the user, in a volume that the host may use: a host
+    /// that may not use all of them does not learn what there is in all together.
+    fn is_own(&self, owner: &OwnerInfo, names: Option<&BTreeSet<String>>) -> bool {
+        let is_its_volume =
+            names.is_none_or(|names| owner.volume.as_ref().is_some_and(|v| names.contains(v)));
+        let ctx = &self.asker.ctx;
+        let is_the_user = match owner.who {
+            UserOrGroup::User(uid) => uid == ctx.uid,
+            UserOrGroup::Group(gid) => gid == ctx.gid || ctx.gids.contains(gid),
+        };
+        is_its_volume && (is_the_user || self.sees_all())
     }
 
     /// Names of the volumes that the host may use; `None`: all.
@@ -485,7 +507,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 62] = [
+    const FOR_OPERATORS: [&str; 63] = [
         "VolumeCreate",
         "VolumeList",
         "VolumeShow",
@@ -523,6 +545,7 @@ mod tests {
         "ScheduleList",
         "ScheduleRemove",
         "QuotaSet",
+        "OwnerLimit",
         "FlowSet",
         "FlowReset",
         "FlowList",

@@ -4,6 +4,7 @@
 
 mod rig;
 
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{
     Attr, Entry, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
@@ -11,7 +12,7 @@ use leeward_fs::{
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use leeward_volume::admin::QuotaSet;
+use leeward_volume::admin::{OwnerLimit, QuotaSet};
 use rig::proxy::{Proxy, WHOLE};
 use rig::raw::{HELLO, Raw, root, slot};
 use rig::{Random, Rig, lookup, make, seed, user, write};
@@ -232,15 +233,13 @@ fn a_client_that_is_sent_away_with_exclusive_leases_may_have_lost_something() {
     assert_eq!(rig.server().losses().len(), 1, "who ends its session has sent all");
 }
 
-/// Exactly what fits is made, by whichever of two clients, and nothing that was told is lost.
-#[test]
-fn quotas_are_exact_for_what_is_told() {
-    const FILES: u64 = 3000;
+/// Two clients make files in one directory until that is refused; nothing that was told is lost. Returns how many
+/// files they made under a limit that `limit` sets.
+fn filled_by_two(most: u64, limit: impl FnOnce(&Rig)) -> u64 {
     let rig = Rig::new();
     let (a, _proxy, dir) = alone(&rig, "alone");
     let b = rig.host("bb", Grant::default());
-    let quota = QuotaSet { path: "/alone".into(), bytes: None, files: Some(FILES) };
-    rig.cell.admin(&quota, &mut |_| ()).expect("set");
+    limit(&rig);
     let fill = |client: &Client, which: &str| -> u64 {
         let made = |n: &u64| match make(client, dir, format!("{which}{n}").as_bytes()) {
             Ok(_) => true,
@@ -249,7 +248,7 @@ fn quotas_are_exact_for_what_is_told() {
                 false
             }
         };
-        (0..FILES).take_while(made).count() as u64
+        (0..most).take_while(made).count() as u64
     };
     let (by_a, by_b) = std::thread::scope(|scope| {
         let by_a = scope.spawn(|| fill(&a, "a"));
@@ -260,8 +259,27 @@ fn quotas_are_exact_for_what_is_told() {
     for client in [&a, &b] {
         assert_eq!(client.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
     }
+    by_a + by_b
+}
+
+/// Exactly what fits is made, by whichever of two clients.
+#[test]
+fn quotas_are_exact_for_what_is_told() {
+    const FILES: u64 = 3000;
+    let quota = QuotaSet { path: "/alone".into(), bytes: None, files: Some(FILES) };
+    let made = filled_by_two(FILES, |rig| drop(rig.cell.admin(&quota, &mut |_| ()).expect("set")));
     // and the two that were there
-    assert_eq!(by_a + by_b + 2, FILES);
+    assert_eq!(made + 2, FILES);
+}
+
+#[test]
+fn limits_of_users_are_exact_for_what_is_told() {
+    const FILES: u64 = 3000;
+    let who = UserOrGroup::User(0);
+    let limit = OwnerLimit { volume: None, who, bytes: None, files: Some(FILES) };
+    let made = filled_by_two(FILES, |rig| drop(rig.cell.admin(&limit, &mut |_| ()).expect("set")));
+    // and the directory with the two that were there
+    assert_eq!(made + 3, FILES);
 }
 
 /// A server that starts after a crash answers what was told before it takes calls. What waited for that answer gets

@@ -223,7 +223,7 @@ impl Shard {
                     tx.note_what_is_seen();
                 }
             }
-            let result = f(&mut tx);
+            let result = f(&mut tx).and_then(|value| tx.check_owners().map(|()| value));
             let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
             if let Some(first) = agreed.first {
                 drop(st);
@@ -248,6 +248,12 @@ impl Shard {
                 Err(Fail::Quota { dir, by }) => {
                     drop(st);
                     if !self.make_room_in_quota(ctx, dir, by)? {
+                        return Err(Error::Quota);
+                    }
+                }
+                Err(Fail::Owner(over)) => {
+                    drop(st);
+                    if !self.make_room_for_owner(ctx, over)? {
                         return Err(Error::Quota);
                     }
                 }

@@ -13,12 +13,15 @@
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
 use crate::format::keys::{self, EpochPair, Key};
+use crate::format::owned::Owned;
 use crate::format::stored::Stored;
 use crate::state::overlay::Slot;
+use crate::state::owners::Over;
 use crate::state::snapshots::Tally;
 use crate::state::{Effect, RecordCache, State};
 use leeward_data::Addr;
 use leeward_env::{Ctx, Told, Work};
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{InlineData, Kv, Value};
@@ -40,6 +43,8 @@ pub enum Fail {
         /// What the operation adds below it.
         by: Stats,
     },
+    /// This much more does not fit the limits of a user or a group.
+    Owner(Over),
     /// Clients on other machines must send what they have told their programs first: little is left of a
     /// quota.
     Clients,
@@ -57,6 +62,17 @@ impl From<Error> for Fail {
 
 /// Result of a step of an attempt.
 pub type TxResult<T> = Result<T, Fail>;
+
+/// How an operation changes what a user or a group owns in a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnedChange {
+    pub(crate) volume: u32,
+    pub(crate) who: UserOrGroup,
+    /// By the records.
+    pub(crate) recorded: Stats,
+    /// With pending content.
+    pub(crate) used: Stats,
+}
 
 /// Records written by one operation: usually few; searched by a map when they are many. A key
 /// occurs once.
@@ -110,6 +126,7 @@ pub struct Tx<'a> {
     pub(crate) folded: bool,
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(NodeId, Stats)>,
+    pub(crate) owned: Vec<OwnedChange>,
     shown: Vec<NodeId>,
     /// What a client on another machine may keep from now on, see [`Tx::lease`].
     leased: Vec<NodeId>,
@@ -170,6 +187,7 @@ impl<'a> Tx<'a> {
             folded: false,
             references: Vec::new(),
             charges: Vec::new(),
+            owned: Vec::new(),
             shown: Vec::new(),
             leased: Vec::new(),
             seen: None,
@@ -309,15 +327,24 @@ impl<'a> Tx<'a> {
         let birth = self.epoch(node.volume())?;
         self.settle_content(node, birth)?;
         let key = keys::inode(node);
+        self.count_owner(node, &key, Owned::of(inode))?;
         self.keep_inode(&key, birth, inode.birth)?;
         self.put(key, inode.encode_born(birth));
         Ok(())
     }
 
+    /// Writes the record of an inode that has none.
+    pub(crate) fn put_new_inode(&mut self, node: NodeId, inode: &Inode) {
+        self.count_owned(node, None, Owned::of(inode));
+        self.put_new(keys::inode(node), inode.encode());
+    }
+
     /// Removes the inode record.
     pub(crate) fn remove_inode(&mut self, node: NodeId) -> TxResult<()> {
         self.settle_content(node, self.epoch(node.volume())?)?;
-        self.remove_versioned(keys::inode(node))
+        let key = keys::inode(node);
+        self.count_owner(node, &key, None)?;
+        self.remove_versioned(key)
     }
 
     /// The inode that a name leads to.
@@ -526,6 +553,7 @@ impl<'a> Tx<'a> {
             folded,
             references,
             charges,
+            owned,
             shown,
             effects,
             inline_data,
@@ -561,6 +589,7 @@ impl<'a> Tx<'a> {
         }
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
+        owned.into_iter().for_each(|by| st.owners.add(by.volume, by.who, by.recorded, by.used));
         st.running.inline_data.extend(inline_data);
         st.running.died.extend(died);
         tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));

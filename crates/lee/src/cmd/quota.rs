@@ -1,4 +1,5 @@
-//! `lee quota`: exact limits on what a volume or a directory may hold.
+//! `lee quota`: exact limits on what a volume or a directory may hold, and on what a user or a group
+//! may own.
 
 use super::Invocation;
 use crate::fail::Fail;
@@ -7,13 +8,17 @@ use crate::mounts;
 use crate::output::{self, Side, Table, printable};
 use crate::session::Session;
 use crate::size::{self, Limit};
-use leeward_volume::admin::{self, QuotaInfo};
+use crate::system;
+use leeward_fs::flows::UserOrGroup;
+use leeward_volume::admin::{self, OwnerInfo, QuotaInfo};
+use serde_json::json;
 use std::path::Path;
 
-/// Limit what a volume or a directory may hold
+/// Limit what a volume or a directory may hold, and what users and groups may own
 ///
-/// Limits are exact: a write or create that would cross one fails (EDQUOT). A limit covers everything
-/// below its directory.
+/// Limits are exact: a write or create that would cross one fails (EDQUOT). A limit of a directory
+/// covers everything below it. A limit of a user or a group covers what they own in a volume, or in
+/// all volumes of the cell together.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,8 +30,17 @@ enum Action {
     /// Set limits; a limit that is not named stays
     Set {
         /// A volume's name, or a directory: its path in the cell or below the mount
-        #[arg(value_name = "PATH|VOLUME")]
-        target: String,
+        #[arg(value_name = "PATH|VOLUME", required_unless_present = "everywhere")]
+        target: Option<String>,
+        /// Limit only what this user owns in the volume, by name or number
+        #[arg(long, group = "owner")]
+        user: Option<String>,
+        /// Limit only what this group owns in the volume, by name or number
+        #[arg(long, group = "owner")]
+        group: Option<String>,
+        /// Limit the user or group in all volumes together
+        #[arg(long, conflicts_with = "target", requires = "owner")]
+        everywhere: bool,
         /// Most bytes, such as 10G (powers of 1024), or `none`
         #[arg(long, value_parser = size::parse_bytes, required_unless_present = "files")]
         bytes: Option<Limit>,
@@ -42,6 +56,17 @@ enum Action {
     },
     /// List all limits of the cell
     List,
+    /// Show what users and groups own, and their limits; of another machine, what you own
+    Usage {
+        /// Only in this volume
+        volume: Option<String>,
+        /// Only this user, by name or number
+        #[arg(long)]
+        user: Option<String>,
+        /// Only this group, by name or number
+        #[arg(long)]
+        group: Option<String>,
+    },
 }
 
 /// Runs it.
@@ -50,7 +75,16 @@ enum Action {
 /// What the cell says.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Set { target, bytes, files } => {
+        Action::Set { target, user, group, bytes, files, .. } if user.is_some() || group.is_some() => {
+            let who = who(user.as_deref(), group.as_deref())?;
+            let [who] = who[..] else { return Err(Fail::new("name a user or a group")) };
+            let (bytes, files) = (bytes.map(|l| l.0), files.map(|l| l.0));
+            let request = admin::OwnerLimit { volume: target, who, bytes, files };
+            let owner = invocation.ask("quota set", &request)?;
+            output::reply(invocation.format, &owner, || owner_line(&owner))
+        }
+        Action::Set { target, bytes, files, .. } => {
+            let target = target.unwrap_or_default();
             let quota = invocation.session("quota set", |cell, session| {
                 let path = path_of(cell, session, &target)?;
                 let request = admin::QuotaSet { path, bytes: bytes.map(|l| l.0), files: files.map(|l| l.0) };
@@ -66,7 +100,71 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
             show(invocation, &quota)
         }
         Action::List => list(invocation),
+        Action::Usage { volume, user, group } => {
+            let who = who(user.as_deref(), group.as_deref())?;
+            usage(invocation, volume, who)
+        }
     }
+}
+
+/// A user, a group, both or neither.
+fn who(user: Option<&str>, group: Option<&str>) -> Result<Vec<UserOrGroup>, Fail> {
+    let user = user.map(|user| system::owner(user).map(|owner| UserOrGroup::User(owner.uid)));
+    let group = group.map(|group| system::group(group).map(UserOrGroup::Group));
+    [user, group].into_iter().flatten().collect()
+}
+
+fn name(who: UserOrGroup) -> String {
+    match who {
+        UserOrGroup::User(uid) => system::user_name(uid),
+        UserOrGroup::Group(gid) => format!("@{}", system::group_name(gid)),
+    }
+}
+
+fn owner_line(owner: &OwnerInfo) -> String {
+    let bytes = used(size::bytes(owner.used_bytes), size::bytes_limit(owner.bytes));
+    let files = used(size::count(owner.used_files), size::count_limit(owner.files));
+    let volume = owner.volume.as_deref().map_or_else(|| "everywhere".into(), |v| format!("in {v}"));
+    format!("{} {}: bytes: {bytes}; files: {files}", name(owner.who), printable(&volume))
+}
+
+fn usage(invocation: &Invocation, volume: Option<String>, who: Vec<UserOrGroup>) -> Result<(), Fail> {
+    let request = admin::OwnerUsage { volume, who, limited: false };
+    let mut reply = invocation.ask("quota usage", &request)?;
+    let by_size = |owner: &OwnerInfo| (owner.volume.clone(), std::cmp::Reverse(owner.used_bytes), owner.who);
+    reply.owners.sort_by_key(by_size);
+    output::reply(invocation.format, &reply, || {
+        let counting = match reply.counting.is_empty() {
+            true => String::new(),
+            false => format!(
+                "files from before this version are still being counted in {}: there it is more\n",
+                printable(&reply.counting.join(", "))
+            ),
+        };
+        counting + &owners_table(&reply.owners)
+    })
+}
+
+fn owners_table(owners: &[OwnerInfo]) -> String {
+    Table::new(&[
+        ("USER|@GROUP", Side::Left),
+        ("VOLUME", Side::Left),
+        ("BYTES", Side::Right),
+        ("LIMIT", Side::Right),
+        ("FILES", Side::Right),
+        ("LIMIT", Side::Right),
+    ])
+    .rows(owners, |owner| {
+        [
+            name(owner.who),
+            owner.volume.clone().unwrap_or_else(|| "(everywhere)".into()),
+            size::bytes(owner.used_bytes),
+            size::bytes_limit(owner.bytes),
+            size::count(owner.used_files),
+            size::count_limit(owner.files),
+        ]
+    })
+    .to_string()
 }
 
 /// A name without `/` is a volume's; everything else is a path.
@@ -96,16 +194,20 @@ fn used(value: String, limit: String) -> String {
 }
 
 fn list(invocation: &Invocation) -> Result<(), Fail> {
-    let reply = invocation.ask("quota list", &admin::QuotaList)?;
-    output::reply(invocation.format, &reply, || {
-        Table::new(&[
+    let (quotas, owners) = invocation.session("quota list", |_, session| {
+        let limited = admin::OwnerUsage { volume: None, who: Vec::new(), limited: true };
+        Ok((session.ask(&admin::QuotaList)?.quotas, session.ask(&limited)?.owners))
+    })?;
+    let json = json!({"reply": "quotas", "quotas": quotas, "owners": owners});
+    output::show(invocation.format, &json, || {
+        let dirs = Table::new(&[
             ("DIRECTORY", Side::Left),
             ("BYTES", Side::Right),
             ("LIMIT", Side::Right),
             ("FILES", Side::Right),
             ("LIMIT", Side::Right),
         ])
-        .rows(&reply.quotas, |quota| {
+        .rows(&quotas, |quota| {
             [
                 quota.path.clone(),
                 size::bytes(quota.used_bytes),
@@ -114,6 +216,10 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
                 size::count_limit(quota.files),
             ]
         })
-        .to_string()
+        .to_string();
+        match owners.is_empty() {
+            true => dirs,
+            false => format!("{dirs}\n{}", owners_table(&owners)),
+        }
     })
 }

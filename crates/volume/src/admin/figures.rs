@@ -104,6 +104,11 @@ impl Shard {
             figures.quotas += 1;
             figures.quotas_nearly_full += u64::from(is_nearly_full(quota, st.held_in_quota(dir)));
         }
+        for (volume, who, limit) in st.owners.limits() {
+            let of_owner = Quota { limit, used: st.owners.used(volume, who) };
+            figures.quotas += 1;
+            figures.quotas_nearly_full += u64::from(is_nearly_full(&of_owner, 0));
+        }
         figures
     }
 

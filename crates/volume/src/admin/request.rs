@@ -174,6 +174,8 @@ requests! {
     QuotaSet,
     QuotaShow,
     QuotaList,
+    OwnerLimit,
+    OwnerUsage,
     FlowSet,
     FlowReset,
     FlowList,

@@ -41,7 +41,7 @@ use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
 use leeward_fs::sessions::{SessionRecord, Sessions};
 use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
-use leeward_meta::{Batch, InlineData, Kv};
+use leeward_meta::{Batch, InlineData, Kv, Moment};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -667,6 +667,7 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
             (keys::cell(), Some(Pair(1, 1).encode())),
             (keys::volume(0), Some(root.encode())),
             (keys::inode(NodeId::ROOT), Some(dir.encode())),
+            (keys::owners_counted(), Some(Pair(1, 0).encode())),
         ],
         inline_data: Vec::new(),
     }
@@ -786,16 +787,45 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())
     })?;
+    load_owners(&mut st, kv, &*moment)?;
     drop(moment);
     st.count_unfolded(kv)?;
     Ok(st)
+}
+
+/// What users and groups own. It is counted from now on, if it never was.
+fn load_owners(st: &mut State, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
+    let unreadable = || Error::Corrupt("a key of what users own".into());
+    each(moment, keys::table_range(Table::Owned), |key, v| {
+        let (volume, who) = keys::parse_owned(key).ok_or_else(unreadable)?;
+        let volume = volume.ok_or_else(unreadable)?;
+        // that of a volume that is being removed is freed with it
+        if st.volumes.get(&volume).is_some_and(|v| !v.removing) {
+            st.owners.load(volume, who, Stats::decode(v)?);
+        }
+        Ok(())
+    })?;
+    each(moment, keys::table_range(Table::OwnerLimit), |key, v| {
+        let (volume, who) = keys::parse_owned(key).ok_or_else(unreadable)?;
+        st.owners.set_limit(volume, who, Pair::decode(v)?);
+        Ok(())
+    })?;
+    each(moment, keys::table_range(Table::Uncounted), |key, v| {
+        st.owners.load_uncounted(keys::table_id(key) as u32, Pair::decode(v)?.0);
+        Ok(())
+    })?;
+    if kv.get(&keys::owners_counted())?.is_none() {
+        let live = st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id);
+        st.owners.begin(live);
+    }
+    Ok(())
 }
 
 /// A part of the background work; `true` when there was something to do.
 type Step = fn(&Shard) -> Result<bool>;
 
 /// All parts, in the order of [`Cell::step`].
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 19] = [
     |shard| {
         shard.log.seal_older(Duration::ZERO);
         Ok(false)
@@ -817,6 +847,7 @@ const STEPS: [Step; 18] = [
     Shard::bin_step,
     Shard::upload_step,
     Shard::reclaim_step,
+    Shard::census_step,
     Shard::trim_step,
     Shard::clean_step,
     |shard| Ok(shard.search_step()),
@@ -975,6 +1006,7 @@ impl Shard {
         busy |= did("recycle bin", self.bin_step());
         busy |= did("uploads", self.upload_step());
         busy |= did("freeing", self.reclaim_step());
+        busy |= did("counting for owners", self.census_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_step());
         busy |= did("cleaning", self.clean_turn());

@@ -11,9 +11,10 @@
 pub(crate) mod committer;
 
 use crate::commit::committer::{DurableTx, FrozenTx, Lead};
-use crate::format::inode::{Counters, Openings, Pair};
+use crate::format::inode::{Counters, Openings, Pair, Stats};
 use crate::format::keys::{self};
 use crate::shard::Shard;
+use crate::state::owners::OwnerWrites;
 use crate::state::segments::Fate;
 use crate::state::{Frozen, RecordCache, State};
 use leeward_env::Ctx;
@@ -36,6 +37,7 @@ impl State {
         self.running.records.is_empty()
             && self.running.inline_data.is_empty()
             && !self.unfolded.is_dirty()
+            && !self.owners.is_dirty()
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
@@ -60,6 +62,7 @@ impl State {
         for (dir, by) in self.unfolded.freeze() {
             self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
+        self.enter_owners(cache);
         self.enter_told(cache);
         self.enter_snapshots(cache);
         self.list_the_dead(cache);
@@ -93,6 +96,20 @@ impl State {
 }
 
 impl State {
+    fn enter_owners(&mut self, cache: &RecordCache) {
+        let OwnerWrites { owned, uncounted, begins } = self.owners.freeze();
+        for (volume, who, stats) in owned {
+            self.enter(keys::owned(volume, who), stats.map(Stats::encode), false, cache);
+        }
+        for (volume, from) in uncounted {
+            let value = from.map(|from| Pair(from, 0).encode());
+            self.enter(keys::uncounted(volume), value, false, cache);
+        }
+        if begins {
+            self.enter(keys::owners_counted(), Some(Pair(1, 0).encode()), false, cache);
+        }
+    }
+
     fn enter_snapshots(&mut self, cache: &RecordCache) {
         if !self.snapshots.is_dirty() {
             return;

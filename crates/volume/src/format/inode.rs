@@ -108,13 +108,13 @@ const VERSION_PLACED: u8 = 2;
 /// Version of pools with a hot pool in front.
 const VERSION_TIERED: u8 = 2;
 /// Offset of the byte in an encoded inode that says which fields it has.
-const MARKS_AT: usize = 2;
+pub(super) const MARKS_AT: usize = 2;
 /// Offset of the birth in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
 const FLAG_WINDOWS: u8 = 2;
 const FLAG_LINKED: u8 = 4;
-const FLAG_BINNED: u8 = 8;
+pub(super) const FLAG_BINNED: u8 = 8;
 const FLAG_NAMED: u8 = 16;
 const FLAG_POOL: u8 = 32;
 const FLAG_FLAGS: u8 = 64;

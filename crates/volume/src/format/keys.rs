@@ -42,6 +42,11 @@ const TABLE_IDENTITY: u32 = SYSTEM + 21;
 const TABLE_SESSION: u32 = SYSTEM + 22;
 const TABLE_OUTCOME: u32 = SYSTEM + 23;
 const TABLE_BACKUPS: u32 = SYSTEM + 24;
+const TABLE_OWNED: u32 = SYSTEM + 25;
+const TABLE_OWNER_LIMIT: u32 = SYSTEM + 26;
+const TABLE_UNCOUNTED: u32 = SYSTEM + 27;
+/// In place of a volume's number: the whole cell.
+const WHOLE_CELL: u64 = 0xFFFF_FFFF;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -238,16 +243,57 @@ pub fn unfolded(dir: NodeId) -> Key {
 
 /// The settings of a user or a group at the gate.
 pub fn flow(who: UserOrGroup) -> Key {
-    let id = match who {
-        UserOrGroup::User(uid) => u64::from(uid),
-        UserOrGroup::Group(gid) => 1 << 32 | u64::from(gid),
-    };
-    build(TABLE_FLOW, id, 0, &[])
+    build(TABLE_FLOW, owner_id(who), 0, &[])
 }
 
 /// The user or group in a key of flows.
 pub fn parse_flow(key: &[u8]) -> Option<UserOrGroup> {
-    let id = table_id(key);
+    parse_owner_id(table_id(key))
+}
+
+/// What a user or a group owns in a volume.
+pub fn owned(volume: u32, who: UserOrGroup) -> Key {
+    build(TABLE_OWNED, u64::from(volume), 0, &owner_id(who).to_be_bytes())
+}
+
+/// The limits of a user or a group in a volume; `None`: in the cell.
+pub fn owner_limit(volume: Option<u32>, who: UserOrGroup) -> Key {
+    let id = volume.map_or(WHOLE_CELL, u64::from);
+    build(TABLE_OWNER_LIMIT, id, 0, &owner_id(who).to_be_bytes())
+}
+
+/// Volume, and user or group, in a key of [`owned`] or [`owner_limit`].
+pub fn parse_owned(key: &[u8]) -> Option<(Option<u32>, UserOrGroup)> {
+    let who = parse_owner_id(u64::from_be_bytes(key.get(13..21)?.try_into().ok()?))?;
+    let volume = table_id(key);
+    Some(((volume != WHOLE_CELL).then_some(volume as u32), who))
+}
+
+/// From which inode on a volume's inodes are still to be counted for their owners.
+pub fn uncounted(volume: u32) -> Key {
+    build(TABLE_UNCOUNTED, u64::from(volume), 0, &[])
+}
+
+/// Says that what users and groups own is counted in this cell.
+pub fn owners_counted() -> Key {
+    build(TABLE_CELL, 6, 0, &[])
+}
+
+/// The ranges of what is stored of the owners in a volume.
+pub fn owner_ranges(volume: u32) -> [(Key, Key); 3] {
+    let range =
+        |table| (build(table, u64::from(volume), 0, &[]), build(table, u64::from(volume) + 1, 0, &[]));
+    [range(TABLE_OWNED), range(TABLE_OWNER_LIMIT), range(TABLE_UNCOUNTED)]
+}
+
+fn owner_id(who: UserOrGroup) -> u64 {
+    match who {
+        UserOrGroup::User(uid) => u64::from(uid),
+        UserOrGroup::Group(gid) => 1 << 32 | u64::from(gid),
+    }
+}
+
+fn parse_owner_id(id: u64) -> Option<UserOrGroup> {
     match id >> 32 {
         0 => Some(UserOrGroup::User(id as u32)),
         1 => Some(UserOrGroup::Group(id as u32)),
@@ -637,6 +683,12 @@ pub enum Table {
     Outcome,
     /// Backups of volumes.
     Backups,
+    /// What users and groups own.
+    Owned,
+    /// Limits of users and groups.
+    OwnerLimit,
+    /// Volumes whose inodes are still to be counted for their owners.
+    Uncounted,
 }
 
 /// The range of a system table.
@@ -666,6 +718,9 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Session => TABLE_SESSION,
         Table::Outcome => TABLE_OUTCOME,
         Table::Backups => TABLE_BACKUPS,
+        Table::Owned => TABLE_OWNED,
+        Table::OwnerLimit => TABLE_OWNER_LIMIT,
+        Table::Uncounted => TABLE_UNCOUNTED,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }
@@ -705,7 +760,7 @@ pub fn owner(key: &[u8]) -> Option<u32> {
             Some(NodeId(id).volume())
         }
         TABLE_SNAPSHOT | TABLE_TALLY => Some((id >> 32) as u32),
-        TABLE_BIN | TABLE_BACKUPS => Some(id as u32),
+        TABLE_BIN | TABLE_BACKUPS | TABLE_OWNED | TABLE_OWNER_LIMIT | TABLE_UNCOUNTED => Some(id as u32),
         table if table >= SYSTEM => None,
         number => Some(number & !(HISTORY | DEADLIST)),
     }

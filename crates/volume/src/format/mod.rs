@@ -7,6 +7,7 @@ pub mod extents;
 pub mod flows;
 pub mod inode;
 pub mod keys;
+pub mod owned;
 pub mod stored;
 
 pub mod schedule;

@@ -35,7 +35,7 @@ impl Tx<'_> {
                 return Ok(false);
             }
             let dir = if inode.is_dir() { node } else { Self::counted_in(node, &inode) };
-            tx.has_room_in_quotas(dir)
+            Ok(tx.has_room_in_quotas(dir)? && !tx.st.owners.is_tight(node.volume(), tx.now))
         })
     }
 
@@ -102,7 +102,7 @@ impl Tx<'_> {
 }
 
 /// What so many clients can have told their programs and not sent.
-fn room_for(clients: usize) -> Stats {
+pub(super) fn room_for(clients: usize) -> Stats {
     let clients = clients as i64;
     let moved = BEHIND_CHANGES_MAX as u64 * BEHIND_MOVED_BYTES_MAX;
     let bytes = (BEHIND_BYTES_MAX + moved) as i64;

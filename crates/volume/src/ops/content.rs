@@ -290,6 +290,7 @@ impl Tx<'_> {
             return self.put_inode(node, inode);
         }
         self.put_inode(node, inode)?;
+        self.count_pending(node, inode, grows);
         let (size, allocated) = (inode.size, inode.allocated);
         let change = ContentChange {
             lsn: self.content_lsn(node, inode),

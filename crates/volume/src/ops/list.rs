@@ -161,7 +161,9 @@ impl Shard {
                     Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
-                    Err(Fail::Stage(_) | Fail::Quota { .. } | Fail::Clients | Fail::Bin(_)) => {}
+                    Err(
+                        Fail::Stage(_) | Fail::Quota { .. } | Fail::Owner(_) | Fail::Clients | Fail::Bin(_),
+                    ) => {}
                 }
             }
             if !tx.leased().is_empty() {

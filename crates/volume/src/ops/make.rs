@@ -51,7 +51,7 @@ impl Tx<'_> {
         parent.nlink += u32::from(kind == Kind::Dir);
         self.put_inode(new.dir, &parent)?;
         self.put_dentry(new.dir, new.name, node, kind)?;
-        self.put_new(keys::inode(node), inode.encode());
+        self.put_new_inode(node, &inode);
         self.add_stats(new.dir, by);
         self.comes_to(node, 0);
         self.show(node);
@@ -64,7 +64,8 @@ impl Tx<'_> {
         may_add_name(&parent)?;
         self.check_room(dir, bytes)?;
         let (node, inode) = self.new_inode(dir, &parent, (Kind::File, empty_file()), modes)?;
-        self.put_new(keys::inode(node), inode.encode());
+        self.check_owners_room(node.volume(), &inode, bytes)?;
+        self.put_new_inode(node, &inode);
         self.put_new(keys::orphan(node), plain_orphan());
         self.then(Effect::Orphan(node));
         self.comes_to(node, 0);

@@ -11,6 +11,7 @@ mod link;
 mod list;
 mod make;
 mod merge;
+mod owners;
 mod place;
 mod remove;
 mod rename;

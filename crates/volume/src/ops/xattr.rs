@@ -14,6 +14,7 @@ use crate::format::keys;
 use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::{XATTR_NAME_BYTES_MAX, XATTR_TOTAL_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Kind, NodeId, Reply, Result, XattrMode};
 
 const COMPUTED: &[u8] = b"leeward.";
@@ -87,7 +88,9 @@ impl Tx<'_> {
 
     /// Bytes that still fit below a directory by the quotas on it and above it.
     fn left_by_quotas(&mut self, dir: NodeId) -> TxResult<Option<u64>> {
-        let mut least: Option<u64> = None;
+        let owners = [UserOrGroup::User(self.ctx.uid), UserOrGroup::Group(self.ctx.gid)];
+        let of_owners = owners.into_iter().filter_map(|who| self.st.owners.left(dir.volume(), who));
+        let mut least = of_owners.min();
         for at in self.quota_dirs(dir)? {
             let Some(quota) = self.st.quotas.get(at).filter(|quota| quota.limit.0 > 0) else { continue };
             let used = (quota.used.bytes + self.st.held_in_quota(at)).max(0) as u64;

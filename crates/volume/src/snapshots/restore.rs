@@ -106,7 +106,7 @@ impl Tx<'_> {
                 inode.xattrs += 1;
             }
         }
-        self.put_new(keys::inode(node), inode.encode());
+        self.put_new_inode(node, &inode);
         Ok((node, inode, later))
     }
 
@@ -154,7 +154,7 @@ impl Tx<'_> {
     fn make_staging(&mut self, volume: u32) -> TxResult<NodeId> {
         let (node, birth) = self.allocate_inode(volume)?;
         let inode = Inode { nlink: 0, birth, ..root_dir(self.now, 0, 0) };
-        self.put_new(keys::inode(node), inode.encode());
+        self.put_new_inode(node, &inode);
         self.put(keys::orphan(node), plain_orphan());
         Ok(node)
     }

@@ -31,6 +31,7 @@ impl Tx<'_> {
                 _ => tracing::error!("extents that cannot be read are dropped; run lee fsck"),
             },
             tag::INODE => {
+                self.count_owner(parsed.node, &key, None)?;
                 if let Ok(Inode { body: Body::File { inline, .. }, .. }) = Inode::decode(value) {
                     self.drop_extents(parsed.node, 0, &inline)?;
                 }

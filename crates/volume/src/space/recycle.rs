@@ -9,19 +9,23 @@
 //! anything in the bin, except files that are still open.
 //!
 //! Operations know nothing of the bin: one that does not fit a quota ends with
-//! [`Fail::Quota`](crate::tx::Fail), the shard purges entries that count there, and runs it again.
+//! [`Fail::Quota`](crate::tx::Fail) (or that of an owner, with `Fail::Owner`), the shard purges entries
+//! that count there, and runs it again.
 //! For a full disk, entries are purged before the operation begins.
 
 mod restore;
 
 use crate::format::inode::{BinRecord, Inode, Stats, time};
 use crate::format::keys::{self, Key};
+use crate::format::owned::Owned;
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::bins::Bin;
+use crate::state::owners::Over;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::PoolId;
 use leeward_env::{Ctx, Work};
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Kind, NodeId, Result, Time};
 
 pub(crate) use restore::RestoreBin;
@@ -122,6 +126,16 @@ impl Tx<'_> {
         }
     }
 
+    /// [`Tx::purge`] of an entry that counts for `who`.
+    fn purge_owned(&mut self, key: &Key, who: UserOrGroup) -> TxResult<Option<Stats>> {
+        let (Some(_), Some((_, node))) = (self.get(key)?, keys::parse_binned(key)) else { return Ok(None) };
+        let record = self.get(&keys::inode(node))?;
+        match record.and_then(|record| Owned::of_record(&record)) {
+            Some(owned) if owned.owners().contains(&who) => self.purge(key),
+            _ => Ok(None),
+        }
+    }
+
     /// `dir` goes away with everything below it: nothing that counts there may be in the bin.
     pub(crate) fn need_no_bin_below(&self, dir: NodeId) -> TxResult<()> {
         match self.st.bins.is_searched(dir) {
@@ -170,6 +184,51 @@ impl Shard {
             helped = true;
         }
         Ok(true)
+    }
+
+    /// Purges entries of the volume's bin that count for an owner, oldest first, until what is over the
+    /// owner's limits fits. `false`: it does not help.
+    pub(crate) fn make_room_for_owner(&self, ctx: &Ctx, over: Over) -> Result<bool> {
+        let fits = || self.lock().owners.fits(over.volume, over.who, over.by);
+        if !self.lock().bins.holds(over.volume) {
+            return Ok(false);
+        }
+        Self::may_wait(ctx)?;
+        let mut helped = false;
+        while !fits() {
+            if !self.purge_next_of(over.volume, over.who)? {
+                return Ok(helped && fits());
+            }
+            helped = true;
+        }
+        Ok(true)
+    }
+
+    /// Purges the oldest entry of a volume's bin that counts for `who`; `false`: there is none.
+    fn purge_next_of(&self, volume: u32, who: UserOrGroup) -> Result<bool> {
+        let (from, newest) = {
+            let st = self.lock();
+            let newest = st.bins.volumes.get(&volume).map_or(0, |bin| bin.newest);
+            (st.owners.bin_search_from(volume, who), newest)
+        };
+        let (mut from, to) = keys::bin_range(volume, from);
+        loop {
+            let (page, next) = self.scan(&from, &to, STEP_ENTRIES)?;
+            for (key, _) in &page {
+                let purged = self.transact(&Ctx::system(), |tx| tx.purge_owned(key, who));
+                if self.left_out(key, purged)?.is_some() {
+                    let stamp = keys::parse_binned(key).map_or(0, |(stamp, _)| stamp);
+                    self.lock().owners.note_bin_searched(volume, who, stamp);
+                    return Ok(true);
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        self.lock().owners.note_bin_searched(volume, who, newest);
+        Ok(false)
     }
 
     /// Purges all entries of the bin below `dir`.

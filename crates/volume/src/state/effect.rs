@@ -2,7 +2,7 @@
 
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
-use crate::format::inode::{PoolRecord, SnapshotRecord, VolumeRecord};
+use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, VolumeRecord};
 use crate::format::keys::EpochPair;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::{Reached, ScrubRecord};
@@ -55,6 +55,10 @@ pub(crate) enum Effect {
     Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// The user or group has these limits in the volume now; `None`: in the cell.
+    LimitOwner(Option<u32>, UserOrGroup, Pair),
+    /// The volume is counted for its owners up to this inode; `None`: all of it.
+    Counted(u32, Option<u64>),
     /// The scrub record of a pool is this now.
     Scrub(PoolId, Option<ScrubRecord>),
     /// The position of a scrub of a pool; `None`: it is over.
@@ -140,6 +144,8 @@ impl State {
             Effect::Backups(volume, record) if record.0.is_empty() => drop(self.backups.remove(&volume)),
             Effect::Backups(volume, record) => drop(self.backups.insert(volume, record)),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
+            Effect::LimitOwner(volume, who, limit) => self.owners.set_limit(volume, who, limit),
+            Effect::Counted(volume, from) => self.owners.counted(volume, from),
             Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Bucket(name, record) => self.set_bucket(name, record),
             Effect::Account(change) => Arc::make_mut(&mut self.accounts).apply(change),
@@ -205,6 +211,7 @@ impl State {
         self.orphans.retain(|node| node.volume() != id);
         self.reclaim.retain(|node| node.volume() != id);
         self.unfolded.drop_volume(id);
+        self.owners.drop_volume(id);
         self.snapshots.drop_volume(id);
         self.bins.drop_volume(id);
         self.schedules.drop_volume(id);

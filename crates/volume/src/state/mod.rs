@@ -2,6 +2,7 @@
 //! waits, does I/O, or knows the shard.
 
 pub(crate) mod overlay;
+pub(crate) mod owners;
 pub(crate) mod pending;
 pub(crate) mod quota;
 pub(crate) mod refs;
@@ -29,6 +30,7 @@ use crate::format::buckets::Buckets;
 use crate::format::inode::{PoolRecord, VolumeRecord};
 use crate::format::keys::{self, EpochPair, Key};
 use crate::state::overlay::Overlay;
+use crate::state::owners::Owners;
 use crate::state::pending::Pending;
 use crate::state::quota::Quotas;
 use crate::state::refs::Refs;
@@ -124,6 +126,8 @@ pub struct State {
     pub uploads: Arc<Uploads>,
     /// Quotas and their usage.
     pub quotas: Quotas,
+    /// What users and groups own, and their limits.
+    pub owners: Owners,
     /// References of front ends.
     pub refs: Refs,
     /// Those of the kernel of this machine, which keeps what it knows until it is told.

@@ -9,6 +9,7 @@ use crate::cell::root_dir;
 use crate::format::extents::Extents;
 use crate::format::inode::{Body, Dentry, Inode, Stats};
 use crate::format::keys;
+use crate::format::owned::Owned;
 use crate::ops::{Rename, check_name};
 use crate::shard::Shard;
 use crate::tx::{Tx, TxResult};
@@ -307,7 +308,9 @@ impl Tx<'_> {
             ..root_dir(self.now, 0, 0)
         };
         self.place(dir, name, Dentry { node, kind })?;
-        self.put(keys::inode(node), inode.encode());
+        let key = keys::inode(node);
+        self.count_owner(node, &key, Owned::of(&inode))?;
+        self.put(key, inode.encode());
         self.add_stats(dir, by);
         self.gives_out(node);
         Ok(())

@@ -1,6 +1,7 @@
 //! The state that fsck checks: what is committed at one moment, and what only memory knows about
 //! it.
 
+use crate::admin::fsck::owners::OwnedBy;
 use crate::format::inode::Stats;
 use crate::shard::Shard;
 use leeward_fs::{NodeId, Result};
@@ -12,6 +13,8 @@ pub(super) struct Judged<'a> {
     pub(super) moment: Box<dyn Moment + 'a>,
     /// What quotas count, when all of that is committed.
     pub(super) quotas: Vec<(NodeId, Stats)>,
+    /// What users and groups use, in the same case.
+    pub(super) used: Option<OwnedBy>,
     /// Files that memory knows as parts of uploads, or as being freed.
     pub(super) known: FxHashSet<NodeId>,
 }
@@ -26,7 +29,8 @@ impl Shard {
         self.commit_if_dirty()?;
         Ok(self.with_commits_paused(|| {
             known.extend(self.parts_and_leftovers());
-            Judged { moment: self.kv.moment(), quotas: self.quotas_if_settled(), known }
+            let (quotas, used) = self.used_if_settled();
+            Judged { moment: self.kv.moment(), quotas, used, known }
         }))
     }
 
@@ -36,12 +40,15 @@ impl Shard {
         leftovers.chain(st.uploads.files()).collect()
     }
 
-    /// What quotas count, when all of that is committed.
-    fn quotas_if_settled(&self) -> Vec<(NodeId, Stats)> {
+    /// What quotas and limits of owners count, when all of that is committed.
+    fn used_if_settled(&self) -> (Vec<(NodeId, Stats)>, Option<OwnedBy>) {
         let st = self.lock();
         match st.files.is_empty() && st.is_clean() && st.committing.is_empty() {
-            true => st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(),
-            false => Vec::new(),
+            true => {
+                let owners = st.owners.iter().map(|(volume, who, used)| ((volume, who), used));
+                (st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(), Some(owners.collect()))
+            }
+            false => (Vec::new(), None),
         }
     }
 }

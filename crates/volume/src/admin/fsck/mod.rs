@@ -6,6 +6,7 @@
 mod history;
 mod hosts;
 mod judged;
+mod owners;
 mod request;
 mod sessions;
 mod strays;
@@ -29,6 +30,7 @@ use leeward_env::{Ctx, Work};
 use leeward_fs::{Error, InodeFlags, Kind, NodeId, Result};
 use leeward_meta::Moment;
 use leeward_pool::Store;
+use owners::OwnersSeen;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -81,6 +83,7 @@ struct Census {
     reserved: Reserved,
     /// What the quotas in memory count as used, when nothing else was in memory only.
     quotas: Vec<(NodeId, Stats)>,
+    owners: OwnersSeen,
     report: FsckReport,
     bad: Vec<(String, Option<NodeId>, String)>,
 }
@@ -118,6 +121,7 @@ impl Census {
             tag::INODE => {
                 let inode = Inode::decode(value)?;
                 self.report.inodes += 1;
+                self.owners.inode(node, value);
                 self.content_lsn(node, &inode);
                 let seen = self.inodes.entry(node).or_default();
                 seen.kind = Some(inode.kind);
@@ -335,16 +339,18 @@ impl Shard {
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         let synced = self.sync_all(&Ctx::system());
         let named = |e| naming_damage(&*self.kv, e);
-        let Judged { moment, quotas, known } = self.judged().map_err(named)?;
+        let Judged { moment, quotas, used, known } = self.judged().map_err(named)?;
         let mut census = self.census(&*moment, progress).map_err(named)?;
         drop(moment);
         census.quotas = quotas;
+        census.owners.used = used;
         if let Err(e) = synced {
             census.say("not-stored", None, format!("data in memory cannot be stored now: {e}"));
         }
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
+        census.check_owners();
         census.check_uploads(&known);
         census.check_segments();
         let damage = self.verify_segments(&mut census, progress)?;
@@ -395,6 +401,7 @@ impl Shard {
             Ok(())
         })?;
         c.sessions(moment)?;
+        c.owners.stored(moment, &volumes)?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
             self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {

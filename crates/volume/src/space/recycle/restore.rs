@@ -166,7 +166,7 @@ impl Tx<'_> {
         self.place(to, name, Dentry { node, kind: entry.kind })?;
         self.check_moved(to).map_err(|e| match e {
             // purging the bin to make room for what is restored from it would be circular
-            Fail::Quota { .. } => Error::Quota.into(),
+            Fail::Quota { .. } | Fail::Owner(_) => Error::Quota.into(),
             e => e,
         })
     }

@@ -1,0 +1,146 @@
+//! Requests about what users and groups own, and limits on it.
+
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Reply, Request};
+use crate::format::inode::{Pair, Stats};
+use crate::format::keys;
+use crate::shard::Shard;
+use crate::state::{Effect, State};
+use leeward_env::Ctx;
+use leeward_fs::flows::UserOrGroup;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What a user or a group owns in a volume, or in all, and how much it may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerInfo {
+    /// Name of the volume; `None`: all volumes of the cell.
+    pub volume: Option<String>,
+    /// Whose.
+    pub who: UserOrGroup,
+    /// Most bytes; 0: no limit.
+    pub bytes: u64,
+    /// Most inodes; 0: no limit.
+    pub files: u64,
+    /// Allocated bytes, exact, pending ones included.
+    pub used_bytes: u64,
+    /// Inodes, exact.
+    pub used_files: u64,
+}
+
+/// Limits what a user or a group may own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OwnerLimit {
+    /// Name of the volume; `None`: all volumes of the cell together.
+    pub volume: Option<String>,
+    /// Whom.
+    pub who: UserOrGroup,
+    /// Most bytes; 0: no limit; `None`: as it was.
+    pub bytes: Option<u64>,
+    /// Most inodes; 0: no limit; `None`: as it was.
+    pub files: Option<u64>,
+}
+
+impl Reply for OwnerInfo {
+    const KIND: &'static str = "owner";
+}
+
+impl Request for OwnerLimit {
+    type Reply = OwnerInfo;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
+        let who = self.who;
+        let volume = shard.volume_or_cell(self.volume.as_deref())?;
+        // what clients change by themselves then they change with this limit far away
+        let _recalling = shard.recall_exclusive(&Ctx::system(), volume).map_err(about("limit"))?;
+        let set = shard.transact(&Ctx::system(), |tx| {
+            let old = tx.st.owners.limit(volume, who);
+            let limit = Pair(self.bytes.unwrap_or(old.0), self.files.unwrap_or(old.1));
+            match limit == Pair::default() {
+                true => tx.remove(keys::owner_limit(volume, who)),
+                false => tx.put(keys::owner_limit(volume, who), limit.encode()),
+            }
+            tx.then(Effect::LimitOwner(volume, who, limit));
+            Ok(())
+        });
+        set.map_err(about("the limit cannot be set"))?;
+        shard.settle()?;
+        Ok(shard.lock().owner_info(volume, who))
+    }
+}
+
+/// Shows what users and groups own, and their limits. Without a user or a group: of all who own
+/// something or have a limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OwnerUsage {
+    /// Only in this volume, by name; without, in each, and in the whole cell.
+    pub volume: Option<String>,
+    /// Only of these; empty: of all.
+    pub who: Vec<UserOrGroup>,
+    /// Only those who have a limit.
+    pub limited: bool,
+}
+
+/// What users and groups own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerInfos {
+    /// The cell first, then by volume; users first, by number.
+    pub owners: Vec<OwnerInfo>,
+    /// Volumes, by name, in which older files are still being counted: there it is more.
+    pub counting: Vec<String>,
+}
+
+impl Reply for OwnerInfos {
+    const KIND: &'static str = "owners";
+}
+
+impl Request for OwnerUsage {
+    type Reply = OwnerInfos;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<OwnerInfos, Failure> {
+        let only = match &self.volume {
+            Some(name) => shard.volume_or_cell(Some(name))?,
+            None => None,
+        };
+        let st = shard.lock();
+        let is_asked = |volume: Option<u32>, who: UserOrGroup| {
+            (only.is_none() || volume == only)
+                && (self.who.is_empty() || self.who.contains(&who))
+                && (!self.limited || st.owners.limit(volume, who) != Pair::default())
+        };
+        let in_volumes = st.owners.iter().map(|(volume, who, _)| (Some(volume), who));
+        let in_cell = st.owners.in_cell().map(|(who, _)| (None, who));
+        let limited = st.owners.limits().map(|(volume, who, _)| (volume, who));
+        let asked: BTreeSet<(Option<u32>, UserOrGroup)> = in_volumes
+            .chain(in_cell)
+            .chain(limited)
+            .filter(|(volume, who)| is_asked(*volume, *who))
+            .collect();
+        let owners = asked.into_iter().map(|(volume, who)| st.owner_info(volume, who)).collect();
+        let uncounted = st.volumes.iter().filter(|(id, v)| !v.removing && !st.owners.is_counted(Some(**id)));
+        Ok(OwnerInfos { owners, counting: uncounted.map(|(_, v)| v.name.clone()).collect() })
+    }
+}
+
+impl Shard {
+    /// The volume of a name; without a name the whole cell.
+    fn volume_or_cell(&self, name: Option<&str>) -> Result<Option<u32>, Failure> {
+        name.map(|name| self.volume_named(name)).transpose()
+    }
+}
+
+impl State {
+    fn owner_info(&self, volume: Option<u32>, who: UserOrGroup) -> OwnerInfo {
+        let Pair(bytes, files) = self.owners.limit(volume, who);
+        let used: Stats = self.owners.used(volume, who);
+        let name = |id| self.volumes.get(&id).map_or_else(|| id.to_string(), |v| v.name.clone());
+        OwnerInfo {
+            volume: volume.map(name),
+            who,
+            bytes,
+            files,
+            used_bytes: used.bytes.max(0) as u64,
+            used_files: used.inodes().max(0) as u64,
+        }
+    }
+}
