@@ -8,7 +8,7 @@
 # Environment:
 #   TARGET_DIR=PATH   run on this directory instead of a cell (ext4, the in-memory file system): cases of a cell are skipped
 #   CELL_URL=URL      a cell in a bucket, below this; AWS_ENDPOINT_URL and keys are set by who says so
-#   LEE=PATH          this binary instead of the workspace's release build
+#   LEE=PATH          this binary instead of the workspace's dev build
 #   SUITES_TMP=PATH   where cells and scratch files live (default /var/tmp: on disk, with a path short enough for a socket)
 #   KEEP=1            keep the cell and the logs of a suite for a look afterwards
 #
@@ -166,11 +166,11 @@ pass_lines() {
   CASES_FAILED=$((CASES_FAILED + failed))
 }
 
-# lee_binary: sets $LEE, building the release binary when there is none given.
+# lee_binary: sets $LEE, building the dev binary, which looks for overflows as well, when there is none given.
 lee_binary() {
   [ -z "$LEE" ] || return 0
-  (cd "$ROOT" && cargo build --quiet --release --locked --bin lee) >&2
-  LEE=$CARGO_TARGET_DIR/release/lee
+  (cd "$ROOT" && cargo build --quiet --locked --bin lee) >&2
+  LEE=$CARGO_TARGET_DIR/debug/lee
 }
 
 # cell_start [LEE-UP-OPTION...]: serves $CELL, mounted at $MNT, and waits until it is there.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the examples of docs/SEMANTICS.md: every ```sh block is a promise that must hold on a mounted cell.
 
-    MNT=/srv/cell/mnt CELL=/srv/cell LEE=target/release/lee tests/semantics.py [NAME...]
+    MNT=/srv/cell/mnt CELL=/srv/cell LEE=target/debug/lee tests/semantics.py [NAME...]
 
 Each block runs in an empty directory of its own below $MNT, with `set -eu` put before it; it holds when it exits 0.
 Its name is the heading it stands under and its number there; with NAMEs only the blocks whose name contains one of

@@ -60,7 +60,7 @@ case "\$*" in
       echo '{"reason":"compiler-artifact","manifest_path":"$WORK/Cargo.toml","target":{"src_path":"'\$program'"},"profile":{"test":true},"executable":"'\$program'"}'
     done ;;
   *--doc*) cat "$WORK/doc" ;;
-  *--release*) [ -z "\${BUILD_SLEEPS:-}" ] || { echo "\$\$" >>"$WORK/pids"; sleep "\$BUILD_SLEEPS"; } ;;
+  install*) [ -z "\${BUILD_SLEEPS:-}" ] || { echo "\$\$" >>"$WORK/pids"; sleep "\$BUILD_SLEEPS"; } ;;
 esac
 END
   chmod +x "$WORK/bin/cargo"
@@ -188,9 +188,10 @@ runner_is_ended_in_suites() {
   ends_all SUITE_SLEEPS=1000
 }
 
-# While a test runs, and the release binary is built beside it.
+# While a test runs, and a tool is built beside it.
 runner_is_ended_in_unit() {
   tree_of_our_own
+  rm "$WORK/tree/target/tools/bin/cargo-deny"
   program hangs <<<"echo \$\$ >>'$WORK/pids'; sleep 1000"
   ends_all BUILD_SLEEPS=1000
 }
