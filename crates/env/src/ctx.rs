@@ -79,6 +79,11 @@ impl Work {
         }
     }
 
+    /// The work of this number, in the order of the list.
+    pub fn of_number(number: u32) -> Option<Work> {
+        Work::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
     /// The job tag of this work: the highest numbers, which no other job has.
     fn job(self) -> u32 {
         u32::MAX - self as u32

@@ -36,7 +36,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
         &["volume", "pool", "snap", "mirror", "backup", "bin", "quota", "df", "du", "report"],
     ),
     ("Arrive and leave", &["import", "export"]),
-    ("Who does what", &["top", "why", "flow"]),
+    ("Who does what", &["top", "why", "flow", "audit", "watch"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
     ("Care", &["doctor", "fsck", "scrub", "sync", "config"]),

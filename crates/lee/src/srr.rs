@@ -258,6 +258,7 @@ mod tests {
             snapshot_dir_visible: false,
             quota_counts_snapshots: false,
             bin_days: 0,
+            audit_days: 0,
             public: false,
             copy: None,
             snapshot_users: Vec::new(),

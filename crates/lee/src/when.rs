@@ -59,8 +59,20 @@ pub fn parse_at(text: &str) -> Result<i64, String> {
         10 => dates::parse_minute(&format!("{text}T23:59Z")),
         _ => dates::parse_minute(text),
     };
-    at.map(|secs| secs + 59)
-        .ok_or_else(|| format!("`{text}` is no time: write 2027-01-01 or 2027-01-01T12:00Z (UTC)"))
+    at.map(|secs| secs + 59).ok_or_else(|| no_time(text))
+}
+
+/// Parses `2027-01-01`, `2027-01-01T12:00Z` as the first second of that day or minute.
+pub fn parse_from(text: &str) -> Result<i64, String> {
+    let from = match text.len() {
+        10 => dates::parse_minute(&format!("{text}T00:00Z")),
+        _ => dates::parse_minute(text),
+    };
+    from.ok_or_else(|| no_time(text))
+}
+
+fn no_time(text: &str) -> String {
+    format!("`{text}` is no time: write 2027-01-01 or 2027-01-01T12:00Z (UTC)")
 }
 
 /// Parses `15m`, `1h`, `1d`, `1w`.

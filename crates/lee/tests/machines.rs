@@ -488,7 +488,9 @@ fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
     assert_eq!(fs::read(a.path("file")).expect("read"), b"x");
     // SAFETY: a plain system call on our own child.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-    assert!(child.wait().expect("gone").success() && !is_mounted(&a.at));
+    let status = child.wait().expect("gone");
+    assert!(status.success(), "{status}");
+    assert!(!is_mounted(&a.at));
 }
 
 /// The helper of mount(8), while this lives.

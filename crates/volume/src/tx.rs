@@ -10,6 +10,7 @@
 //! moves when a commit's records become clean; a loaded record enters the cache only if it has not
 //! moved since before the load and no overlay holds the key.
 
+use crate::format::events::Named;
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
 use crate::format::keys::{self, EpochPair, Key};
@@ -127,6 +128,8 @@ pub struct Tx<'a> {
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(NodeId, Stats)>,
     pub(crate) owned: Vec<OwnedChange>,
+    /// Files whose content it changes, see `ops/events.rs`.
+    pub(crate) written_to: Vec<(NodeId, Named)>,
     shown: Vec<NodeId>,
     /// What a client on another machine may keep from now on, see [`Tx::lease`].
     leased: Vec<NodeId>,
@@ -188,6 +191,7 @@ impl<'a> Tx<'a> {
             references: Vec::new(),
             charges: Vec::new(),
             owned: Vec::new(),
+            written_to: Vec::new(),
             shown: Vec::new(),
             leased: Vec::new(),
             seen: None,
@@ -492,6 +496,21 @@ impl<'a> Tx<'a> {
         self.effects.push(effect);
     }
 
+    /// The effects so far.
+    pub(crate) fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    /// The records that it writes so far, and whether they are of keys that never existed before.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (&Key, &Option<Value>, bool)> {
+        self.writes.list.iter().map(|(key, value, is_new)| (key, value, *is_new))
+    }
+
+    /// What is in the record before this operation, as far as memory knows it.
+    pub(crate) fn before(&self, key: &Key) -> Option<Value> {
+        self.st.overlay(key).or_else(|| self.cache.get(key)).flatten()
+    }
+
     /// What this operation has charged to the quota of `dir` so far.
     pub(crate) fn charged(&self, dir: NodeId) -> Stats {
         self.charges.iter().filter(|(d, _)| *d == dir).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
@@ -543,6 +562,7 @@ impl<'a> Tx<'a> {
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died
     /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
+        let events = self.events();
         let Tx {
             st,
             cache,
@@ -589,6 +609,7 @@ impl<'a> Tx<'a> {
         }
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
+        events.into_iter().for_each(|(volume, event)| st.events.add(volume, &event));
         owned.into_iter().for_each(|by| st.owners.add(by.volume, by.who, by.recorded, by.used));
         st.running.inline_data.extend(inline_data);
         st.running.died.extend(died);
@@ -603,17 +624,21 @@ impl<'a> Tx<'a> {
         for (segment, bytes) in references {
             st.segments.add_live(segment, bytes);
         }
-        if let (Some(epoch), Some(first)) = (as_of, changed_before.first().and_then(|key| keys::parse(key))) {
-            // all of one inode
-            for view in st.snapshots.views_from(first.node.volume(), epoch) {
-                changed_before.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
-            }
-        }
+        st.forget_in_views(as_of, &changed_before, cache);
         dead
     }
 }
 
 impl State {
+    /// Views of this epoch or later ones load these records of one inode again.
+    fn forget_in_views(&self, as_of: Option<u32>, changed: &[Key], cache: &RecordCache) {
+        if let (Some(epoch), Some(first)) = (as_of, changed.first().and_then(|key| keys::parse(key))) {
+            for view in self.snapshots.views_from(first.node.volume(), epoch) {
+                changed.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
+            }
+        }
+    }
+
     /// Notes what a client is told of its change. `comes_to`: see [`Tx::comes_to`], and whether more steps
     /// follow.
     fn tell(
@@ -637,6 +662,6 @@ impl State {
 }
 
 /// Nanoseconds since 1970; of a time before, 0.
-fn nanos(time: Time) -> u64 {
+pub(crate) fn nanos(time: Time) -> u64 {
     u64::try_from(time.secs).unwrap_or(0) * 1_000_000_000 + u64::from(time.nanos)
 }

@@ -1,7 +1,7 @@
 //! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
 
 use leeward_data::Addr;
-use leeward_env::Told;
+use leeward_env::{Door, Machine, Told};
 use leeward_fs::accounts::{
     HostRecord, Identity, Invitation, KeyRecord, Numbers, Secret, SigningRecord, Trust, UidRange, UserRecord,
 };
@@ -13,6 +13,7 @@ use leeward_pool::{ObjectId, StoreState, TierOptions};
 use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup, LastTest};
+use leeward_volume::format::events::{Actor, Event, LogHead, Named, OpenBlock, Rights, What};
 use leeward_volume::format::extents::{Extents, Source};
 use leeward_volume::format::inode::{
     BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
@@ -255,7 +256,48 @@ fn small_records_are_as_they_were() {
         "686f6d65",
     );
     assert_eq!(hex(&volume.encode()), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+
+    let properties = Properties { audit_days: 0x0304, ..Properties::default() };
+    let volume = VolumeRecord { properties, ..volume };
+    let golden = concat!(
+        "030000000007000000010000000000000002000000000000000300000000000000010001",
+        "68",
+        "0000004e20052e736e6170", // flags, most snapshots, name of the directory
+        "0000",                   // no rights
+        "0304",                   // days for which it is kept what changes
+        "686f6d65",
+    );
+    assert_eq!(hex(&volume.encode()), golden);
     assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+}
+
+#[test]
+fn event_logs_are_as_they_were() {
+    let by = Actor { uid: 0x85, door: Door::Remote, work: None, machine: Some(Machine::named("m")) };
+    let at = |name: &[u8]| Named { dir: 1, name: name.into() };
+    let event = |at, node, what| Event { at, by, node, kind: Kind::Dir, what };
+    let mut open = OpenBlock::default();
+    let renamed = What::Renamed { from: at(b"a"), to: at(b"bc") };
+    open.add(&event(3, NodeId::new(7, 0x102), renamed), 7);
+    let (was, is) = (Rights { mode: 0o755, uid: 1, gid: 2 }, Rights { mode: 0o700, uid: 1, gid: 2 });
+    open.add(&event(2, NodeId::new(7, 5), What::Rights { at: at(b"d"), was, is }), 7);
+    let record = open.encode(&[0xee; 32]);
+    let golden = format!(
+        "01{}{}{}{}",
+        "ee".repeat(32),
+        "0185010300016d",               // one actor: user, door, no work, machine
+        "0200068202020401016101026263", // two events: actor, time, node, type, renamed, names
+        "00010502060101 64ed030102c0030102".replace(' ', ""),
+    );
+    assert_eq!(hex(&record), golden);
+    let head = LogHead { first: 1, next: 3, bytes: 4, digest: [0xdd; 32] };
+    let golden = format!("01{}{}", "000000000000000100000000000000030000000000000004", "dd".repeat(32));
+    assert_eq!(hex(&head.encode()), golden);
+    assert_eq!(hex(&at(b"ab").encode()), "0100000000000000016162");
+    assert_eq!(hex(&keys::events(7, 0x0102)), "ffffff1c0000000000000007000000000000000102");
+    assert_eq!(hex(&keys::log_head(keys::CELL_LOG)), "ffffff1d00000000ffffffff00");
+    assert_eq!(hex(&keys::was_at(NodeId::new(7, 8), 9)), "ffffff1e0000070000000008000000000000000009");
 }
 
 #[test]

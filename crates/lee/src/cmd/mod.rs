@@ -1,6 +1,7 @@
 //! The commands, one file each. A command translates its arguments to a request and the reply to
 //! text; it decides nothing about the file system.
 
+mod audit;
 mod backup;
 mod bin;
 mod bucket;
@@ -42,6 +43,7 @@ mod top;
 mod up;
 mod user;
 mod volume;
+mod watch;
 mod why;
 
 use crate::args::Cli;
@@ -85,6 +87,8 @@ pub enum Command {
     Du(du::Args),
     Top(top::Args),
     Why(why::Args),
+    Audit(audit::Args),
+    Watch(watch::Args),
     Flow(flow::Args),
     Bucket(bucket::Args),
     User(user::Args),
@@ -234,6 +238,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Host(args) => host::run(&invocation, args),
         Command::Top(args) => top::run(&invocation, &args),
         Command::Why(args) => why::run(&invocation, &args),
+        Command::Audit(args) => audit::run(&invocation, &args),
+        Command::Watch(args) => watch::run(&invocation, &args),
         Command::Report(args) => report::run(&invocation, &args),
         Command::Backup(args) => return backup::run(&invocation, args),
         Command::Import(args) => return import::run(&invocation, args),

@@ -115,6 +115,7 @@ enum Action {
     /// snapshots-max=N: most snapshots of the volume (20000).
     /// quota-counts-snapshots=yes|no: whether the quota counts data that only snapshots hold (no).
     /// bin-days=N: how many days the recycle bin keeps removed files (0: there is none).
+    /// audit-days=N: how many days it is kept who changed what: lee audit, lee watch (30; 0: it is not).
     /// public=yes|no: whether anybody may read by the HTTP door, without a credential, what modes
     ///   let others read (no).
     #[command(verbatim_doc_comment)]
@@ -147,6 +148,7 @@ enum Property {
     SnapshotsMax(u32),
     QuotaCountsSnapshots(bool),
     BinDays(u16),
+    AuditDays(u16),
     Public(bool),
 }
 
@@ -157,6 +159,7 @@ fn parse_property(text: &str) -> Result<Property, String> {
         "no" => Ok(false),
         _ => Err(format!("`{value}`: write yes or no")),
     };
+    let days = || value.parse().map_err(|_| format!("`{value}`: write a number of days up to {}", u16::MAX));
     match name {
         "snapshot-dir" => Ok(Property::SnapshotDir(value.into())),
         "snapshot-dir-visible" => yes_or_no().map(Property::SnapshotDirVisible),
@@ -165,12 +168,10 @@ fn parse_property(text: &str) -> Result<Property, String> {
             Ok(Property::SnapshotsMax(count))
         }
         "quota-counts-snapshots" => yes_or_no().map(Property::QuotaCountsSnapshots),
-        "bin-days" => {
-            let days = value.parse().map_err(|_| format!("`{value}`: write a number of days up to {}", u16::MAX))?;
-            Ok(Property::BinDays(days))
-        }
+        "bin-days" => days().map(Property::BinDays),
+        "audit-days" => days().map(Property::AuditDays),
         "public" => yes_or_no().map(Property::Public),
-        _ => Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max, quota-counts-snapshots, bin-days and public"
+        _ => Err("there are snapshot-dir, snapshot-dir-visible, snapshots-max, quota-counts-snapshots, bin-days, audit-days and public"
             .into()),
     }
 }
@@ -184,6 +185,7 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
             Property::SnapshotsMax(count) => set.snapshots_max = Some(count),
             Property::QuotaCountsSnapshots(yes) => set.quota_counts_snapshots = Some(yes),
             Property::BinDays(days) => set.bin_days = Some(days),
+            Property::AuditDays(days) => set.audit_days = Some(days),
             Property::Public(yes) => set.public = Some(yes),
         }
     }
@@ -418,6 +420,7 @@ fn details(volume: &VolumeInfo) -> String {
             if volume.quota_counts_snapshots { "files and snapshots" } else { "files" }.to_string(),
         ),
         ("recycle bin", recycle_bin(volume.bin_days)),
+        ("audit", audit(volume.audit_days)),
         ("read by", if volume.public { "anybody who reaches the HTTP door" } else { "users" }.to_string()),
         ("copy", copy_of(volume)),
         ("pool", in_pool(volume)),
@@ -438,6 +441,13 @@ fn recycle_bin(days: u16) -> String {
     match days {
         0 => "none".into(),
         days => format!("keeps what was removed for {}", size::counted(days.into(), "day", "days")),
+    }
+}
+
+fn audit(days: u16) -> String {
+    match days {
+        0 => "what changes is not kept".into(),
+        days => format!("keeps what changed for {}", size::counted(days.into(), "day", "days")),
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // not every test needs everything
 
 mod busy;
+mod events;
 
 use busy::Others;
 use leeward_env::disk::Disk;
@@ -160,7 +161,7 @@ impl Target for SimCell {
 
     fn check(&self) -> std::result::Result<(), String> {
         match self.cell.admin(&admin::Fsck, &mut |_| {}) {
-            Ok(report) if report.findings.is_empty() => Ok(()),
+            Ok(report) if report.findings.is_empty() => events::compare(&self.cell),
             other => Err(format!("fsck: {other:?}")),
         }
     }

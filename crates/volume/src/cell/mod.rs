@@ -14,6 +14,7 @@ use crate::clock::STORE_SECS;
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::{BucketRecord, Buckets};
 use crate::format::each;
+use crate::format::events::LogHead;
 use crate::format::inode::{
     Body, Counters, Inode, Openings, Pair, PoolRecord, Properties, SegmentRecord, SnapshotRecord, Stats,
     VolumeRecord,
@@ -343,8 +344,7 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<R::Reply, Failure> {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        // the caller finds the change in the mounted tree
-        self.shard.wait_applied();
+        self.asked(ctx, || request.clone().into(), reply.is_ok());
         reply
     }
 
@@ -356,8 +356,17 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AnyReply, Failure> {
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        self.shard.wait_applied();
+        self.asked(ctx, || request.clone(), reply.is_ok());
         reply
+    }
+
+    /// A request was answered.
+    fn asked(&self, ctx: &Ctx, request: impl FnOnce() -> AnyRequest, is_done: bool) {
+        if is_done {
+            self.shard.note_request(ctx, &request());
+        }
+        // the caller finds the change in the mounted tree
+        self.shard.wait_applied();
     }
 
     /// Counts of the cell since it was opened, and its current state.
@@ -788,9 +797,22 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
         Ok(())
     })?;
     load_owners(&mut st, kv, &*moment)?;
+    load_logs(&mut st, &*moment)?;
     drop(moment);
     st.count_unfolded(kv)?;
     Ok(st)
+}
+
+/// What is kept of event logs.
+fn load_logs(st: &mut State, moment: &dyn Moment) -> Result<()> {
+    each(moment, keys::table_range(Table::LogHead), |key, v| {
+        let volume = keys::table_id(key) as u32;
+        // that of a volume that is being removed is freed with it
+        if volume == keys::CELL_LOG || st.volumes.get(&volume).is_some_and(|v| !v.removing) {
+            st.events.load(volume, LogHead::decode(v)?);
+        }
+        Ok(())
+    })
 }
 
 /// What users and groups own. It is counted from now on, if it never was.
@@ -825,7 +847,7 @@ fn load_owners(st: &mut State, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
 type Step = fn(&Shard) -> Result<bool>;
 
 /// All parts, in the order of [`Cell::step`].
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 20] = [
     |shard| {
         shard.log.seal_older(Duration::ZERO);
         Ok(false)
@@ -848,6 +870,7 @@ const STEPS: [Step; 19] = [
     Shard::upload_step,
     Shard::reclaim_step,
     Shard::census_step,
+    Shard::events_step,
     Shard::trim_step,
     Shard::clean_step,
     |shard| Ok(shard.search_step()),
@@ -1007,6 +1030,7 @@ impl Shard {
         busy |= did("uploads", self.upload_step());
         busy |= did("freeing", self.reclaim_step());
         busy |= did("counting for owners", self.census_step());
+        busy |= did("event logs", self.events_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_step());
         busy |= did("cleaning", self.clean_turn());

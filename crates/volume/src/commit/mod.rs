@@ -38,6 +38,7 @@ impl State {
             && self.running.inline_data.is_empty()
             && !self.unfolded.is_dirty()
             && !self.owners.is_dirty()
+            && !self.events.is_dirty()
             && self.volumes_dirty.is_empty()
             && !self.segments.is_dirty()
             && !self.snapshots.is_dirty()
@@ -63,6 +64,9 @@ impl State {
             self.enter(keys::unfolded(dir), by.map(|by| by.encode()), false, cache);
         }
         self.enter_owners(cache);
+        for (key, record) in self.events.freeze() {
+            self.enter(key, Some(record), false, cache);
+        }
         self.enter_told(cache);
         self.enter_snapshots(cache);
         self.list_the_dead(cache);
@@ -250,7 +254,7 @@ impl Shard {
     fn publish(&self, DurableTx { tx, batch, appended }: DurableTx) {
         self.kv.insert(appended, &batch);
         let records = batch.writes.len() as u64;
-        for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_past(key)) {
+        for (key, value) in batch.writes.into_iter().filter(|(key, _)| !keys::is_scanned(key)) {
             self.cache.insert(key, value);
         }
         let mut st = self.lock();

@@ -8,6 +8,7 @@ use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Attr, Error, InodeFlags, Kind, NodeId, Result, Time};
 use leeward_meta::Value;
 use leeward_pool::{StoreState, TierOptions};
+use std::ops::Range;
 
 /// The part of an inode that depends on its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,12 +104,18 @@ const VERSION_FLAGS: u8 = 4;
 const VERSION_NUMBERED: u8 = 5;
 /// Version of volumes with properties that are not the defaults.
 const VERSION_PROPERTIES: u8 = 2;
+/// Version of volumes that keep what changed for other than [`AUDIT_DAYS`].
+const VERSION_AUDITED: u8 = 3;
 /// Version of segments with their volume and pool.
 const VERSION_PLACED: u8 = 2;
 /// Version of pools with a hot pool in front.
 const VERSION_TIERED: u8 = 2;
 /// Offset of the byte in an encoded inode that says which fields it has.
 pub(super) const MARKS_AT: usize = 2;
+/// Where an encoded inode has its mode, its owner and group, and the times of access and modification.
+const MODE: Range<usize> = 4..8;
+const OWNERS: Range<usize> = 12..20;
+const TIMES: Range<usize> = 56..80;
 /// Offset of the birth in an encoded inode.
 const BIRTH_AT: usize = 28;
 const FLAG_SPILLED: u8 = 1;
@@ -241,6 +248,14 @@ impl Inode {
             0 => Ok(InodeFlags::default()),
             _ => Self::decode(bytes).map(|inode| inode.flags),
         }
+    }
+
+    /// Whether mode, owner, group, times of access and modification or flags differ in two encodings,
+    /// without reading the rest; also where flags are the same.
+    pub fn differs_visibly(a: &[u8], b: &[u8]) -> bool {
+        let has_flags = |bytes: &[u8]| bytes.get(MARKS_AT).is_none_or(|marks| marks & FLAG_FLAGS != 0);
+        let differ = |range: Range<usize>| a.get(range.clone()) != b.get(range);
+        [MODE, OWNERS, TIMES].into_iter().any(differ) || has_flags(a) || has_flags(b)
     }
 
     /// Reads the encoding.
@@ -489,6 +504,8 @@ pub struct Properties {
     pub snapshot_rights: Vec<UserOrGroup>,
     /// How many days the recycle bin keeps removed files; 0: there is none.
     pub bin_days: u16,
+    /// How many days it is kept what changed; 0: nothing is.
+    pub audit_days: u16,
     /// Whether doors let everybody read what file modes let others read, also without a credential.
     pub public: bool,
     /// The pool of its data.
@@ -500,6 +517,9 @@ pub struct Properties {
     /// Where copies of it are kept up to date.
     pub mirrors: Vec<MirrorRecord>,
 }
+
+/// [`Properties::audit_days`] of a volume for which nobody has said otherwise.
+pub const AUDIT_DAYS: u16 = 30;
 
 /// Most mirrors of a volume.
 pub const MIRRORS_MAX: usize = 16;
@@ -568,6 +588,7 @@ impl Default for Properties {
             quota_counts_snapshots: false,
             snapshot_rights: Vec::new(),
             bin_days: 0,
+            audit_days: AUDIT_DAYS,
             public: false,
             pool: 0,
             dir_pools: Vec::new(),
@@ -677,6 +698,7 @@ impl Properties {
             quota_counts_snapshots: flags & PROPERTY_QUOTA_COUNTS != 0,
             snapshot_rights,
             bin_days,
+            audit_days: AUDIT_DAYS,
             public: flags & PROPERTY_PUBLIC != 0,
             pool,
             dir_pools,
@@ -688,10 +710,16 @@ impl Properties {
 
 impl VolumeRecord {
     /// The encoding: version 2 has the properties before the name, version 1 (with the defaults)
-    /// does not.
+    /// does not. Version 3 has the days for which it is kept what changed, u16, behind the properties.
     pub fn encode(&self) -> Value {
         let plain = self.properties == Properties::default();
-        let mut out = vec![if plain { VERSION } else { VERSION_PROPERTIES }, u8::from(self.removing)];
+        let audited = self.properties.audit_days != AUDIT_DAYS;
+        let version = match (plain, audited) {
+            (true, _) => VERSION,
+            (false, false) => VERSION_PROPERTIES,
+            (false, true) => VERSION_AUDITED,
+        };
+        let mut out = vec![version, u8::from(self.removing)];
         out.extend_from_slice(&self.uid.to_be_bytes());
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.extend_from_slice(&self.next_inode.to_be_bytes());
@@ -701,6 +729,9 @@ impl VolumeRecord {
         out.extend_from_slice(&self.attached_name);
         if !plain {
             self.properties.encode(&mut out);
+        }
+        if audited {
+            out.extend_from_slice(&self.properties.audit_days.to_be_bytes());
         }
         out.extend_from_slice(self.name.as_bytes());
         out.into()
@@ -719,6 +750,10 @@ impl VolumeRecord {
             let properties = match version {
                 VERSION => Properties::default(),
                 VERSION_PROPERTIES => Properties::decode(&mut r)?,
+                VERSION_AUDITED => {
+                    let properties = Properties::decode(&mut r)?;
+                    Properties { audit_days: u16::from_be_bytes(r.take()?), ..properties }
+                }
                 _ => return None,
             };
             Some(VolumeRecord {
@@ -1099,7 +1134,7 @@ impl Pair {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(head)
@@ -1132,7 +1167,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn kind_of(b: u8) -> Option<Kind> {
+pub(crate) fn kind_of(b: u8) -> Option<Kind> {
     use Kind::{BlockDev, CharDev, Dir, Fifo, File, Socket, Symlink};
     [File, Dir, Symlink, Fifo, CharDev, BlockDev, Socket].into_iter().find(|k| *k as u8 == b)
 }

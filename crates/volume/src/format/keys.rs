@@ -45,8 +45,13 @@ const TABLE_BACKUPS: u32 = SYSTEM + 24;
 const TABLE_OWNED: u32 = SYSTEM + 25;
 const TABLE_OWNER_LIMIT: u32 = SYSTEM + 26;
 const TABLE_UNCOUNTED: u32 = SYSTEM + 27;
+const TABLE_EVENTS: u32 = SYSTEM + 28;
+const TABLE_LOG_HEAD: u32 = SYSTEM + 29;
+const TABLE_WAS_AT: u32 = SYSTEM + 30;
 /// In place of a volume's number: the whole cell.
-const WHOLE_CELL: u64 = 0xFFFF_FFFF;
+const WHOLE_CELL: u64 = CELL_LOG as u64;
+/// In place of a volume's number: the event log of the cell itself.
+pub const CELL_LOG: u32 = 0xFFFF_FFFF;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
@@ -284,6 +289,46 @@ pub fn owner_ranges(volume: u32) -> [(Key, Key); 3] {
     let range =
         |table| (build(table, u64::from(volume), 0, &[]), build(table, u64::from(volume) + 1, 0, &[]));
     [range(TABLE_OWNED), range(TABLE_OWNER_LIMIT), range(TABLE_UNCOUNTED)]
+}
+
+/// A block of a volume's event log, by the number of its first event.
+pub fn events(volume: u32, first: u64) -> Key {
+    build(TABLE_EVENTS, u64::from(volume), 0, &first.to_be_bytes())
+}
+
+/// The range of a volume's event log from the block on that begins with this event.
+pub fn events_range(volume: u32, first: u64) -> (Key, Key) {
+    (events(volume, first), build(TABLE_EVENTS, u64::from(volume) + 1, 0, &[]))
+}
+
+/// The number in a key of [`events`] or [`was_at`].
+pub fn parse_event(key: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(key.get(13..21)?.try_into().ok()?))
+}
+
+/// What is kept of a volume's event log.
+pub fn log_head(volume: u32) -> Key {
+    build(TABLE_LOG_HEAD, u64::from(volume), 0, &[])
+}
+
+/// Where a directory was before the event of this number, which moved or removed it.
+pub fn was_at(dir: NodeId, event: u64) -> Key {
+    build(TABLE_WAS_AT, dir.0, 0, &event.to_be_bytes())
+}
+
+/// The range of [`was_at`] of a directory from this event on.
+pub fn was_at_range(dir: NodeId, event: u64) -> (Key, Key) {
+    (was_at(dir, event), build(TABLE_WAS_AT, dir.0 + 1, 0, &[]))
+}
+
+/// The ranges of what is stored of a volume's event log.
+pub fn log_ranges(volume: u32) -> [(Key, Key); 3] {
+    let of_dirs = |inode| build(TABLE_WAS_AT, inode, 0, &[]);
+    [
+        events_range(volume, 0),
+        (log_head(volume), build(TABLE_LOG_HEAD, u64::from(volume) + 1, 0, &[])),
+        (of_dirs(NodeId::new(volume, 0).0), of_dirs(NodeId::new(volume + 1, 0).0)),
+    ]
 }
 
 fn owner_id(who: UserOrGroup) -> u64 {
@@ -610,9 +655,9 @@ pub fn after(key: &[u8]) -> Key {
     [key, &[0]].concat().into()
 }
 
-/// Whether the key is one of a history or a deadlist: those are found by scans only.
-pub fn is_past(key: &[u8]) -> bool {
-    (0x40..0xC0).contains(&key[0])
+/// Whether the key is one of a history, a deadlist or an event log: those are found by scans only.
+pub fn is_scanned(key: &[u8]) -> bool {
+    (0x40..0xC0).contains(&key[0]) || [TABLE_EVENTS, TABLE_WAS_AT].contains(&volume_of(key))
 }
 
 /// The volume (or view, or table) in a key.
@@ -689,6 +734,12 @@ pub enum Table {
     OwnerLimit,
     /// Volumes whose inodes are still to be counted for their owners.
     Uncounted,
+    /// Event logs.
+    Events,
+    /// What is kept of them.
+    LogHead,
+    /// Where directories were before they were moved or removed.
+    WasAt,
 }
 
 /// The range of a system table.
@@ -721,6 +772,9 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Owned => TABLE_OWNED,
         Table::OwnerLimit => TABLE_OWNER_LIMIT,
         Table::Uncounted => TABLE_UNCOUNTED,
+        Table::Events => TABLE_EVENTS,
+        Table::LogHead => TABLE_LOG_HEAD,
+        Table::WasAt => TABLE_WAS_AT,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }
@@ -756,9 +810,12 @@ pub fn table_id(key: &[u8]) -> u64 {
 pub fn owner(key: &[u8]) -> Option<u32> {
     let id = table_id(key);
     match volume_of(key) {
-        TABLE_QUOTA | TABLE_ORPHAN | TABLE_SCHEDULE | TABLE_UNFOLDED | TABLE_UPLOAD => {
+        TABLE_QUOTA | TABLE_ORPHAN | TABLE_SCHEDULE | TABLE_UNFOLDED | TABLE_UPLOAD | TABLE_WAS_AT => {
             Some(NodeId(id).volume())
         }
+        // the cell's own log
+        TABLE_EVENTS | TABLE_LOG_HEAD if id == WHOLE_CELL => None,
+        TABLE_EVENTS | TABLE_LOG_HEAD => Some(id as u32),
         TABLE_SNAPSHOT | TABLE_TALLY => Some((id >> 32) as u32),
         TABLE_BIN | TABLE_BACKUPS | TABLE_OWNED | TABLE_OWNER_LIMIT | TABLE_UNCOUNTED => Some(id as u32),
         table if table >= SYSTEM => None,

@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod backups;
 pub mod buckets;
+pub mod events;
 pub mod extents;
 pub mod flows;
 pub mod inode;

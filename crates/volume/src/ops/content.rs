@@ -280,6 +280,7 @@ impl Tx<'_> {
             let by = Stats { bytes: grows, ..Stats::default() };
             self.charge(Self::counted_in(node, inode), by)?;
         }
+        self.content_changes(node, inode);
         let writes = changes.iter().any(|c| matches!(c, Change::Write { .. }));
         if !writes && !self.st.files.contains_key(&node) {
             for change in &changes {

@@ -6,6 +6,7 @@ mod alone;
 mod attr;
 mod content;
 mod copy;
+pub(crate) mod events;
 pub(crate) mod flags;
 mod link;
 mod list;

@@ -3,6 +3,7 @@
 
 pub(crate) mod census;
 pub(crate) mod clean;
+pub(crate) mod events;
 pub(crate) mod moves;
 pub(crate) mod reclaim;
 pub(crate) mod recycle;

@@ -59,6 +59,8 @@ pub(crate) enum Effect {
     LimitOwner(Option<u32>, UserOrGroup, Pair),
     /// The volume is counted for its owners up to this inode; `None`: all of it.
     Counted(u32, Option<u64>),
+    /// Of the volume's event log all before this event is removed: so many bytes.
+    LogTrimmed(u32, u64, u64),
     /// The scrub record of a pool is this now.
     Scrub(PoolId, Option<ScrubRecord>),
     /// The position of a scrub of a pool; `None`: it is over.
@@ -145,6 +147,7 @@ impl State {
             Effect::Backups(volume, record) => drop(self.backups.insert(volume, record)),
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::LimitOwner(volume, who, limit) => self.owners.set_limit(volume, who, limit),
+            Effect::LogTrimmed(volume, first, bytes) => self.events.trimmed(volume, first, bytes),
             Effect::Counted(volume, from) => self.owners.counted(volume, from),
             Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Bucket(name, record) => self.set_bucket(name, record),
@@ -212,6 +215,7 @@ impl State {
         self.reclaim.retain(|node| node.volume() != id);
         self.unfolded.drop_volume(id);
         self.owners.drop_volume(id);
+        self.events.drop_volume(id);
         self.snapshots.drop_volume(id);
         self.bins.drop_volume(id);
         self.schedules.drop_volume(id);

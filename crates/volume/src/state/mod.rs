@@ -1,6 +1,7 @@
 //! The data under the shard's lock: tables in memory, each in a module of its own. Nothing here
 //! waits, does I/O, or knows the shard.
 
+pub(crate) mod events;
 pub(crate) mod overlay;
 pub(crate) mod owners;
 pub(crate) mod pending;
@@ -29,6 +30,7 @@ use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
 use crate::format::inode::{PoolRecord, VolumeRecord};
 use crate::format::keys::{self, EpochPair, Key};
+use crate::state::events::EventLogs;
 use crate::state::overlay::Overlay;
 use crate::state::owners::Owners;
 use crate::state::pending::Pending;
@@ -128,6 +130,8 @@ pub struct State {
     pub quotas: Quotas,
     /// What users and groups own, and their limits.
     pub owners: Owners,
+    /// What changed in volumes.
+    pub events: EventLogs,
     /// References of front ends.
     pub refs: Refs,
     /// Those of the kernel of this machine, which keeps what it knows until it is told.

@@ -22,12 +22,13 @@ impl Sweep {
 
 /// All stored records of a volume except its own record, in the order of keys: a sweep only goes
 /// forward.
-pub(crate) fn volume_ranges(volume: u32) -> [(Key, Key); 14] {
+pub(crate) fn volume_ranges(volume: u32) -> [(Key, Key); 17] {
     let range = |key: fn(NodeId) -> Key| (key(NodeId::new(volume, 0)), key(NodeId::new(volume + 1, 0)));
     let [snapshots, tallies] = keys::snapshot_ranges(volume);
     let (live, history) = (keys::volume_range(volume), keys::history_range(volume));
     let bin = keys::bin_range(volume, 0);
     let [owned, owner_limits, uncounted] = keys::owner_ranges(volume);
+    let [events, log_head, was_at] = keys::log_ranges(volume);
     [
         live,
         history,
@@ -43,6 +44,9 @@ pub(crate) fn volume_ranges(volume: u32) -> [(Key, Key); 14] {
         owned,
         owner_limits,
         uncounted,
+        events,
+        log_head,
+        was_at,
     ]
 }
 

@@ -3,6 +3,7 @@
 //! It reads the records as they are committed at one moment, while operations go on. Then it reads
 //! and verifies every object. It changes nothing.
 
+mod events;
 mod history;
 mod hosts;
 mod judged;
@@ -402,6 +403,7 @@ impl Shard {
         })?;
         c.sessions(moment)?;
         c.owners.stored(moment, &volumes)?;
+        c.events(moment, &volumes)?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
             self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {

@@ -61,6 +61,8 @@ pub struct VolumeInfo {
     pub quota_counts_snapshots: bool,
     /// How many days its recycle bin keeps removed files; 0: it has none.
     pub bin_days: u16,
+    /// How many days it is kept what changed (`lee audit`, `lee watch`); 0: nothing is.
+    pub audit_days: u16,
     /// Whether doors let anybody read what its modes let others read.
     #[serde(default)]
     pub public: bool,
@@ -154,6 +156,7 @@ impl Shard {
             snapshot_dir_visible: p.snapshot_dir_visible,
             quota_counts_snapshots: p.quota_counts_snapshots,
             bin_days: p.bin_days,
+            audit_days: p.audit_days,
             public: p.public,
             snapshot_users,
             snapshot_groups,

@@ -31,6 +31,9 @@ pub struct PropertyChanges {
     pub quota_counts_snapshots: Option<bool>,
     /// See [`VolumeInfo::bin_days`].
     pub bin_days: Option<u16>,
+    /// See [`VolumeInfo::audit_days`].
+    #[serde(default)]
+    pub audit_days: Option<u16>,
     /// See [`VolumeInfo::public`].
     #[serde(default)]
     pub public: Option<bool>,
@@ -60,11 +63,13 @@ impl Request for VolumeSet {
             p.snapshots_max = set.snapshots_max.unwrap_or(p.snapshots_max);
             p.quota_counts_snapshots = set.quota_counts_snapshots.unwrap_or(p.quota_counts_snapshots);
             p.bin_days = set.bin_days.unwrap_or(p.bin_days);
+            p.audit_days = set.audit_days.unwrap_or(p.audit_days);
             p.public = set.public.unwrap_or(p.public);
             Ok(())
         })?;
         shard.settle()?;
-        // a recycle bin that is off, or keeps less, gives space back
+        // a recycle bin or an event log that is off, or keeps less, gives space back
+        shard.lock().events.look_again(id, 0);
         shard.maintenance.wake();
         if let (Some(old), Some(new)) = (before, &set.snapshot_dir)
             && *old != *new.as_bytes()
