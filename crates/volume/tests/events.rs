@@ -44,6 +44,7 @@ impl Rig {
             path: Some(path.into()),
             cursor: cursor.map(Into::into),
             newest_first: false,
+            until_now: false,
             filter: EventFilter::default(),
             limit: 1000,
         })
@@ -196,6 +197,7 @@ fn paths_are_those_of_the_time() {
         path: Some("/".into()),
         cursor: None,
         newest_first: true,
+        until_now: false,
         filter: EventFilter::default(),
         limit: 1000,
     });
@@ -249,6 +251,7 @@ fn snapshots_and_requests_are_told() {
         path: None,
         cursor: None,
         newest_first: false,
+        until_now: false,
         filter: EventFilter::default(),
         limit: 1000,
     };
@@ -393,7 +396,9 @@ fn what_is_asked_for_is_told_only() {
     rig.admin(&admin::SyncAll);
     let ask = |filter: EventFilter, newest_first| {
         let (path, cursor) = (Some("/".to_string()), None);
-        lines(&rig.admin(&EventList { path, cursor, newest_first, filter, limit: 2 }).events)
+        lines(
+            &rig.admin(&EventList { path, cursor, newest_first, until_now: false, filter, limit: 2 }).events,
+        )
     };
     let kinds = vec![EventKind::Removed];
     assert_eq!(ask(EventFilter { kinds, ..EventFilter::default() }, false), ["removed /d/f"]);
@@ -409,6 +414,7 @@ fn what_is_asked_for_is_told_only() {
         path: None,
         cursor: Some("nonsense".into()),
         newest_first: false,
+        until_now: false,
         filter: EventFilter::default(),
         limit: 1,
     };

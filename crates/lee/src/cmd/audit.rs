@@ -127,10 +127,11 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let mut events = invocation.session("audit", |cell, session| {
         let path = args.path.as_deref().map(|path| mounts::path_in_cell(cell.path(), path)).transpose()?;
-        let (mut events, mut cursor) = (Vec::new(), None);
+        let (mut events, mut cursor) = (Vec::new(), None::<String>);
         loop {
             let page = session.ask(&EventList {
                 path: path.clone(),
+                until_now: cursor.is_none(),
                 cursor,
                 newest_first: true,
                 filter: filter.clone(),

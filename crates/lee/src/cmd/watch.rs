@@ -39,7 +39,7 @@ pub struct Args {
     /// is killed between the two hears those lines again
     #[arg(long, value_name = "FILE")]
     cursor_file: Option<PathBuf>,
-    /// End when there is nothing more for now
+    /// End with what has happened until now
     #[arg(long)]
     once: bool,
 }
@@ -57,7 +57,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let mut cursor = args.after.clone().or(kept).or(begin);
     let mut has_begun = false;
     while system::output_has_reader() {
-        let page = match ask(&cell, &path, cursor.clone()) {
+        let page = match ask(&cell, &path, cursor.clone(), args.once) {
             Ok(page) => page,
             Err(Unheard::Away(_)) if has_begun && !args.once => {
                 // it may be restarted, or be taken over by another server
@@ -91,11 +91,12 @@ enum Unheard {
     Refused(Fail),
 }
 
-fn ask(cell: &CellDir, path: &str, cursor: Option<String>) -> Result<EventPage, Unheard> {
+fn ask(cell: &CellDir, path: &str, cursor: Option<String>, until_now: bool) -> Result<EventPage, Unheard> {
     let request = EventList {
         path: Some(path.into()),
         cursor,
         newest_first: false,
+        until_now,
         filter: EventFilter::default(),
         limit: PAGE,
     };

@@ -30,7 +30,7 @@ fn told(cell: &Cell) -> Result<Names, String> {
     let (mut names, mut cursor) = (Names::new(), None);
     loop {
         let (path, filter) = (Some("/".into()), EventFilter::default());
-        let request = EventList { path, cursor, newest_first: false, filter, limit: 100 };
+        let request = EventList { path, cursor, newest_first: false, until_now: false, filter, limit: 100 };
         let page = cell.admin(&request, &mut |_| {}).map_err(|e| format!("events: {e:?}"))?;
         if page.lost > 0 {
             return Err(format!("{} events are lost", page.lost));

@@ -29,6 +29,9 @@ pub struct EventList {
     /// The newest event first.
     #[serde(default)]
     pub newest_first: bool,
+    /// Make durable first what has happened until now, so that it is listed.
+    #[serde(default)]
+    pub until_now: bool,
     /// Which of them.
     #[serde(default)]
     pub filter: EventFilter,
@@ -217,6 +220,10 @@ impl Request for EventList {
     type Reply = EventPage;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<EventPage, Failure> {
+        if self.until_now {
+            shard.settle()?;
+            shard.publish_all();
+        }
         let start = self.position(shard)?;
         let head = shard.lock().events.head(start.volume);
         let number = match self.newest_first {
