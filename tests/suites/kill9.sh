@@ -12,6 +12,7 @@ ROUNDS_KEPT=3
 WORKERS=5
 KEPT_SECS_MAX=300
 KEPT=${KEPT:-20 16 20} # kills, threads beside them, seconds until the path must be back
+FOLLOWED=${FOLLOWED:-60000 3} # changes, kills of the server and of who follows them
 
 have_cell || { skip all "needs a cell"; exit 0; }
 RANDOM=$KILL9_SEED
@@ -114,23 +115,25 @@ time.sleep(60)' "$MNT" >"$WORK/orphans" &
   cell_fsck
 }
 
-# A server with a keeper, beside threads at work: the path comes back by itself each time.
-comes_back() {
-  local status=0
+# with_keeper TOOL ARGUMENT...: tests/tools/TOOL.py on a cell of its own, whose server comes back by itself when it is killed.
+with_keeper() {
+  local tool=$1 status=0
+  shift
   mkdir "$WORK/kept-mnt"
   "$LEE" up "$CELL-kept" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
-  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/kept.py" "$LEE" "$CELL-kept" $KEPT &
+  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/$tool.py" "$LEE" "$CELL-kept" "$@" &
   echo $! >"$WORK/kept.pid"
   wait $! || status=$?
   rm "$WORK/kept.pid"
-  [ "$status" -lt 124 ] || say "kept.py: exit status $status; 124 and 137 mean that $KEPT_SECS_MAX s were not enough"
+  [ "$status" -lt 124 ] || say "$tool.py: exit status $status; 124 and 137 mean that $KEPT_SECS_MAX s were not enough"
   "$LEE" down "$CELL-kept"
   [ "$status" -eq 0 ] || return 1
   [ -z "$(ls -A "$WORK/kept-mnt")" ] || { say "written below the mount point:"; ls -l "$WORK/kept-mnt"; return 1; }
   "$LEE" fsck --cell "$CELL-kept"
+  rm -rf --one-file-system "$CELL-kept" "$WORK/kept-mnt"
 }
 
-# kept_end: ends what comes_back has started, when the suite ends early. First the program that kills the server.
+# kept_end: ends what with_keeper has started, when the suite ends early. First the program that kills the server.
 kept_end() {
   local pid
   pid=$(cat "$WORK/kept.pid")
@@ -146,5 +149,6 @@ run rounds rounds
 cell_ensure
 run orphans_are_reclaimed orphans_are_reclaimed
 on_exit kept_end # here, because what a case registers is lost with its subshell
-run comes_back comes_back
+run comes_back with_keeper kept $KEPT
+run followed with_keeper followed $FOLLOWED
 suite_end
