@@ -13,7 +13,7 @@ suites_in_bucket() {
   on_bucket posix
   on_bucket pjdfstest
   on_bucket fsx FSX_SECONDS="${FSX_SECONDS:-15}"
-  on_bucket kill9 KILL9_SECONDS="${KILL9_SECONDS:-30}" OPEN_MS_MAX=10000 KEPT="3 2 90" # a slow store gets what it can bear
+  on_bucket kill9 KILL9_SECONDS="${KILL9_SECONDS:-30}" OPEN_MS_MAX=10000 KEPT="3 2 90" FOLLOWED="6000 2" # a slow store gets what it can bear
 }
 
 # A tree goes in by tar, and comes back after the cell was closed and opened, byte for byte.

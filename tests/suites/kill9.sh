@@ -117,20 +117,21 @@ time.sleep(60)' "$MNT" >"$WORK/orphans" &
 
 # with_keeper TOOL ARGUMENT...: tests/tools/TOOL.py on a cell of its own, whose server comes back by itself when it is killed.
 with_keeper() {
-  local tool=$1 status=0
+  local tool=$1 cell=$CELL-$1 status=0
   shift
+  echo "$cell" >"$WORK/kept.cell"
   mkdir "$WORK/kept-mnt"
-  "$LEE" up "$CELL-kept" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
-  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/$tool.py" "$LEE" "$CELL-kept" "$@" &
+  "$LEE" up "$cell" --mount "$WORK/kept-mnt" "${UP_OPTIONS[@]}" --background
+  timeout -k 5 "$KEPT_SECS_MAX" python3 "$ROOT/tests/tools/$tool.py" "$LEE" "$cell" "$@" &
   echo $! >"$WORK/kept.pid"
   wait $! || status=$?
   rm "$WORK/kept.pid"
   [ "$status" -lt 124 ] || say "$tool.py: exit status $status; 124 and 137 mean that $KEPT_SECS_MAX s were not enough"
-  "$LEE" down "$CELL-kept"
+  "$LEE" down "$cell"
   [ "$status" -eq 0 ] || return 1
   [ -z "$(ls -A "$WORK/kept-mnt")" ] || { say "written below the mount point:"; ls -l "$WORK/kept-mnt"; return 1; }
-  "$LEE" fsck --cell "$CELL-kept"
-  rm -rf --one-file-system "$CELL-kept" "$WORK/kept-mnt"
+  "$LEE" fsck --cell "$cell"
+  rm -rf --one-file-system "$cell" "$WORK/kept-mnt"
 }
 
 # kept_end: ends what with_keeper has started, when the suite ends early. First the program that kills the server.
@@ -138,7 +139,7 @@ kept_end() {
   local pid
   pid=$(cat "$WORK/kept.pid")
   [ -z "$pid" ] || { kill "$pid"; wait_gone "$pid" 10; }
-  timeout -k 5 60 "$LEE" down "$CELL-kept"
+  timeout -k 5 60 "$LEE" down "$(cat "$WORK/kept.cell")"
 }
 
 live_bytes() { lee df --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["live_bytes"])'; }

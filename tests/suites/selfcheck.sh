@@ -147,7 +147,7 @@ suites_run_beside_each_other() {
 import re, sys
 from pathlib import Path
 
-alone, one_at_a_time = {"lab", "programs", "stress", "machines"}, {"s3", "dav", "rgw", "versitygw"}
+alone, one_at_a_time = {"lab", "programs", "stress", "machines"}, {"s3", "dav", "rgw", "versitygw", "package"}
 ran, now, most = [], [], 0
 for what, name in map(str.split, open(sys.argv[1])):
     if what == "end":

@@ -20,7 +20,7 @@ import time
 from kept import GONE, kill, served
 
 WRITERS = 3
-BACK_SECS_MAX = 30
+BACK_SECS_MAX = 90
 HEARD_SECS_MAX = 120
 
 
