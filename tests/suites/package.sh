@@ -42,7 +42,7 @@ is_built() {
 is_installed() {
   on_machine sh -ec '
     ! command -v cargo
-    dpkg -i /leeward.deb
+    dpkg --path-include="/usr/share/*" -i /leeward.deb
     lee --version
     dpkg -V leeward
     [ "$(readlink -f /usr/sbin/mount.leeward)" = /usr/bin/lee ]
@@ -81,7 +81,7 @@ serves_a_cell() {
     echo hello >alice/file
     lee snap create alice before
     rm alice/file
-    dpkg -i /leeward.deb
+    dpkg --path-include="/usr/share/*" -i /leeward.deb
     cat alice/.snap/before/file
     lee audit alice
     cd /
