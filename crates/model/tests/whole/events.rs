@@ -3,15 +3,25 @@
 use leeward_env::Ctx;
 use leeward_fs::{Fs, Kind, NodeId, Op};
 use leeward_volume::Cell;
-use leeward_volume::admin::{EventFilter, EventInfo, EventKind, EventList, PathText};
+use leeward_volume::admin::{EventFilter, EventInfo, EventKind, EventList, PathText, VolumeList};
 use std::collections::BTreeMap;
 
 /// Inodes by path.
 type Names = BTreeMap<Vec<u8>, u64>;
 
-/// Compares the tree with what its log says.
+/// Compares the tree of each volume with what its log says. Copies show a snapshot, and their log says what has come since.
 pub fn compare(cell: &Cell) -> Result<(), String> {
-    let (told, there) = (told(cell)?, there(cell)?);
+    let all = cell.admin(&VolumeList, &mut |_| {}).map_err(|e| format!("volumes: {e:?}"))?;
+    let roots = all.volumes.iter().filter(|volume| !volume.removing);
+    let roots: Names = roots.map(|volume| (volume.at.clone().into(), NodeId::new(volume.id, 1).0)).collect();
+    for volume in all.volumes.iter().filter(|volume| volume.copy.is_none() && !volume.removing) {
+        compare_volume(cell, &volume.at, &roots).map_err(|why| format!("volume {}: {why}", volume.name))?;
+    }
+    Ok(())
+}
+
+fn compare_volume(cell: &Cell, at: &str, roots: &Names) -> Result<(), String> {
+    let (told, there) = (told(cell, at)?, there(cell, at, roots)?);
     let only_in = |a: &Names, b: &Names| {
         let differs = |(path, inode): &(&Vec<u8>, &u64)| b.get(*path) != Some(*inode);
         a.iter().find(differs).map(|(path, inode)| (shown(path), *inode))
@@ -26,10 +36,10 @@ fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-fn told(cell: &Cell) -> Result<Names, String> {
+fn told(cell: &Cell, at: &str) -> Result<Names, String> {
     let (mut names, mut cursor) = (Names::new(), None);
     loop {
-        let (path, filter) = (Some("/".into()), EventFilter::default());
+        let (path, filter) = (Some(at.into()), EventFilter::default());
         let request = EventList { path, cursor, newest_first: false, until_now: false, filter, limit: 100 };
         let page = cell.admin(&request, &mut |_| {}).map_err(|e| format!("events: {e:?}"))?;
         if page.lost > 0 {
@@ -71,7 +81,8 @@ fn follow(names: &mut Names, event: &EventInfo) -> Result<(), String> {
         // a directory has one name; a file with several may have lost the one that is said
         EventKind::Rights | EventKind::Attributes | EventKind::Xattr if is_dir => {
             let path = bytes(&event.path)?;
-            match names.get(&path) == Some(&event.inode) || path == b"/" {
+            let is_root = NodeId(event.inode).inode() == NodeId::ROOT.inode();
+            match is_root || names.get(&path) == Some(&event.inode) {
                 true => Ok(()),
                 false => Err(format!("{:?} has that name", names.get(&path))),
             }
@@ -102,8 +113,13 @@ fn put(names: &mut Names, path: &[u8], taken: Names) -> Result<(), String> {
     Ok(())
 }
 
-fn there(cell: &Cell) -> Result<Names, String> {
-    let (mut names, mut dirs) = (Names::new(), vec![(Vec::new(), NodeId::ROOT)]);
+fn there(cell: &Cell, at: &str, roots: &Names) -> Result<Names, String> {
+    let mut top = NodeId::ROOT;
+    for name in at.split('/').filter(|name| !name.is_empty()) {
+        let attr = cell.call(&Ctx::user(0, 0), Op::Lookup { dir: top, name: name.as_bytes() });
+        top = attr.and_then(|reply| reply.attr()).map_err(|e| format!("{at}: {e}"))?.node;
+    }
+    let (mut names, mut dirs) = (Names::new(), vec![(at.trim_end_matches('/').as_bytes().to_vec(), top)]);
     while let Some((path, dir)) = dirs.pop() {
         let mut after: Box<[u8]> = Box::default();
         loop {
@@ -112,8 +128,10 @@ fn there(cell: &Cell) -> Result<Names, String> {
             let entries = entries.map_err(|e| format!("{}: {e}", shown(&path)))?;
             for entry in &entries {
                 let below = [&path[..], b"/", &entry.name].concat();
-                names.insert(below.clone(), entry.node.0);
-                if entry.kind == Kind::Dir {
+                let root = roots.get(&below);
+                names.insert(below.clone(), root.copied().unwrap_or(entry.node.0));
+                // a volume below has a log of its own
+                if entry.kind == Kind::Dir && root.is_none() {
                     dirs.push((below, entry.node));
                 }
             }
