@@ -90,7 +90,7 @@ pub fn same_attr(node: &Node, want: &Attr, got: &Attr, by: Allocation) -> Verdic
 }
 
 /// In a snapshot all attributes stay exactly what they were when it was taken.
-fn same_shown(model: &Model, ino: Ino, got: &Attr) -> Verdict {
+pub(crate) fn same_shown(model: &Model, ino: Ino, got: &Attr) -> Verdict {
     match model.shown(ino) {
         Some(then) => same("attributes in the snapshot", Attr { node: got.node, ..*then }, *got),
         None => Ok(()),

@@ -1,7 +1,7 @@
 //! A whole tree read from a target once, with all snapshots, to be compared with several states of
 //! the model.
 
-use crate::compare::{list_all, read_content, same};
+use crate::compare::{list_all, read_content, same, same_shown};
 use crate::content::Content;
 use crate::harness::Target;
 use crate::model::{Model, ROOT};
@@ -60,8 +60,8 @@ impl Tree {
         self.nodes.get(&node)?.content.as_ref()
     }
 
-    /// Compares names, link structure and attributes (except size and times) with the model, also
-    /// in snapshots. Returns the mapping of inodes. Snapshots that are missing and not `durable`
+    /// Compares names, link structure and attributes with the model, also in snapshots; size and times
+    /// only there: live, they may be others after a crash. Returns the mapping of inodes. Snapshots that are missing and not `durable`
     /// are dropped from the model.
     pub fn same_names(
         &self,
@@ -89,6 +89,7 @@ impl Tree {
             }
             let want = model.inode(ino).map_err(|e| at(e.to_string()))?;
             same_inode(&want, ino, found).map_err(at)?;
+            same_shown(model, ino, &found.attr).map_err(at)?;
             let children = model.children(ino).into_iter().flatten().zip(found.entries.values());
             out.extend(children.map(|((name, ino), &node)| (path.join(&name), ino, node)));
         }
