@@ -187,6 +187,26 @@ snapshots() {
   cell_fsck
 }
 
+# What was used in a time: by volume and by owner, for a person, for programs, as a page.
+usage_is_reported() {
+  local said
+  lee volume create measured
+  head -c 100000 /dev/urandom >"$MNT/measured/f"
+  chown 12345 "$MNT/measured/f"
+  sync -f "$MNT"
+  said=$(lee report usage measured)
+  grep -q '^measured  *root ' <<<"$said" || { echo "$said"; return 1; }
+  [ "$(lee report usage --by user 12345 --json | json '["rows"][0]["end"]["files"]')" = 1 ]
+  [ "$(lee report usage --by volume --csv | grep -c '^volumes,measured,root,0,100000,100000,')" = 1 ]
+  [ "$(lee report usage measured --daily --csv | tail -1)" = 'now,measured,100000,1' ]
+  lee report month --json | json '["parts"][0]["rows"][0]["name"]'
+  said=$(lee report month --html)
+  grep -q '<h2>Largest volumes</h2>' <<<"$said" && grep -q '<td class="w">measured</td>' <<<"$said"
+  said=$(lee report usage nothing 2>&1) && return 1
+  grep -q 'nothing is kept of volume nothing' <<<"$said"
+  lee volume remove measured
+}
+
 # One byte changed in the store: EIO on what it holds and nothing else, and fsck names it and says so by its status.
 damage_is_found() {
   local i
@@ -241,7 +261,7 @@ run background_start_and_end background_start_and_end
 cell_start
 run sigterm_is_a_clean_end sigterm_is_a_clean_end
 cell_ensure
-for name in volumes quota_of_bytes quota_of_files_on_a_directory recursive_statistics snapshots damage_is_found; do
+for name in volumes quota_of_bytes quota_of_files_on_a_directory recursive_statistics snapshots usage_is_reported damage_is_found; do
   run "$name" "$name"
   cell_ensure
 done

@@ -20,6 +20,9 @@ use leeward_volume::format::inode::{
     SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
 };
 use leeward_volume::format::keys::{self, Dead, EpochPair};
+use leeward_volume::format::samples::{
+    Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Sampling,
+};
 use leeward_volume::format::schedule::ScheduleRecord;
 use leeward_volume::format::scrub::{Every, Reached, ScrubRecord};
 
@@ -273,6 +276,20 @@ fn small_records_are_as_they_were() {
 }
 
 #[test]
+fn usage_samples_are_as_they_were() {
+    let amounts = Amounts { bytes: 4096, inodes: 3, more: 200 };
+    let was = [(7, amounts)].into();
+    let whole = SampleRecord::between(None, &was);
+    assert_eq!(hex(&whole.encode()), "0101078120 03c801".replace(' ', ""));
+    let is = [(8, Amounts { bytes: 0, inodes: 1, more: 0 })].into();
+    assert_eq!(hex(&SampleRecord::between(Some(&was), &is).encode()), "01000700 08010100".replace(' ', ""));
+    let name = |name: &str, gone| SampledName { name: name.into(), uid: 300, gone };
+    let names = SampledNames([(7, name("ab", Some(8))), (8, name("c", None))].into());
+    assert_eq!(hex(&names.encode()), "01 07ac0209026162 08ac02000163".replace(' ', ""));
+    assert_eq!(hex(&Sampling::at(5, None).stored().encode()), "010000000000000005ffffffffffffffff");
+}
+
+#[test]
 fn event_logs_are_as_they_were() {
     let by = Actor { uid: 0x85, door: Door::Remote, work: None, machine: Some(Machine::named("m")) };
     let at = |name: &[u8]| Named { dir: 1, name: name.into() };
@@ -291,8 +308,12 @@ fn event_logs_are_as_they_were() {
         "00010502060101 64ed030102c0030102".replace(' ', ""),
     );
     assert_eq!(hex(&record), golden);
-    let head = LogHead { first: 1, next: 3, bytes: 4, digest: [0xdd; 32] };
-    let golden = format!("01{}{}", "000000000000000100000000000000030000000000000004", "dd".repeat(32));
+    let head = LogHead { first: 1, next: 3, bytes: 4, changed_at: 5, digest: [0xdd; 32] };
+    let golden = format!(
+        "01{}{}",
+        "0000000000000001000000000000000300000000000000040000000000000005",
+        "dd".repeat(32)
+    );
     assert_eq!(hex(&head.encode()), golden);
     assert_eq!(hex(&at(b"ab").encode()), "0100000000000000016162");
     assert_eq!(hex(&keys::events(7, 0x0102)), "ffffff1c0000000000000007000000000000000102");
@@ -533,6 +554,9 @@ fn records_of_snapshots_are_as_they_were() {
         (keys::owner_limit(None, UserOrGroup::User(8)), "ffffff1a00000000ffffffff000000000000000008"),
         (keys::uncounted(7), "ffffff1b000000000000000700"),
         (keys::owners_counted(), "ffffff00000000000000000600"),
+        (keys::sampling(), "ffffff00000000000000000700"),
+        (keys::samples(Chunk::with(Sampled::Group, 0x0102_03).id(), 9), "ffffff1f02000000000001020000000009"),
+        (keys::sampled_names(Chunk::with(Sampled::Volume, 7).id()), "ffffff1f000000000000000001"),
         (keys::schedule(node), "ffffff0800000a000000000b00"),
         (keys::tally(10, pair), "ffffff070000000a000000040000000003"),
         (keys::version(&record, 4), "4000000a000000000000000b3061620000000004"),

@@ -212,6 +212,7 @@ requests! {
     BinEmpty noted,
     EventList unnoted,
     EventVerify unnoted,
+    UsageReport unnoted,
     UsageShow unnoted,
     DfShow unnoted,
     StatsShow unnoted,

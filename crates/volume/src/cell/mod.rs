@@ -20,6 +20,7 @@ use crate::format::inode::{
     VolumeRecord,
 };
 use crate::format::keys::{self, Table};
+use crate::format::samples::Sampling;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::Reached;
 use crate::format::scrub::ScrubRecord;
@@ -832,6 +833,9 @@ fn load_owners(st: &mut State, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
         st.owners.set_limit(volume, who, Pair::decode(v)?);
         Ok(())
     })?;
+    if let Some(sampling) = kv.get(&keys::sampling())? {
+        st.sampling = Sampling::load(Pair::decode(&sampling)?);
+    }
     each(moment, keys::table_range(Table::Uncounted), |key, v| {
         st.owners.load_uncounted(keys::table_id(key) as u32, Pair::decode(v)?.0);
         Ok(())
@@ -847,7 +851,7 @@ fn load_owners(st: &mut State, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
 type Step = fn(&Shard) -> Result<bool>;
 
 /// All parts, in the order of [`Cell::step`].
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
     |shard| {
         shard.log.seal_older(Duration::ZERO);
         Ok(false)
@@ -871,6 +875,7 @@ const STEPS: [Step; 20] = [
     Shard::reclaim_step,
     Shard::census_step,
     Shard::events_step,
+    Shard::samples_step,
     Shard::trim_step,
     Shard::clean_step,
     |shard| Ok(shard.search_step()),
@@ -1031,6 +1036,7 @@ impl Shard {
         busy |= did("freeing", self.reclaim_step());
         busy |= did("counting for owners", self.census_step());
         busy |= did("event logs", self.events_step());
+        busy |= did("usage samples", self.samples_step());
         busy |= did("scheduled snapshots", self.schedule_step());
         busy |= did("trim", self.trim_step());
         busy |= did("cleaning", self.clean_turn());

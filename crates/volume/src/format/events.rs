@@ -6,6 +6,9 @@
 
 use crate::format::inode::{Reader, damaged, kind_of};
 use crate::format::keys::{self, Key};
+use crate::format::numbers::{
+    put_bytes, put_difference, put_number, take_bytes, take_difference, take_number,
+};
 use leeward_env::{Door, Machine, Work};
 use leeward_fs::{Kind, NodeId};
 use leeward_meta::Value;
@@ -155,6 +158,28 @@ pub struct Event {
     pub what: What,
 }
 
+impl What {
+    /// Whether names, content or attributes of what is live differ after it.
+    pub fn is_change(&self) -> bool {
+        match self {
+            What::Created { .. }
+            | What::Linked { .. }
+            | What::Removed { .. }
+            | What::Renamed { .. }
+            | What::Exchanged { .. }
+            | What::Written { .. }
+            | What::Rights { .. }
+            | What::Attributes { .. }
+            | What::Xattr { .. } => true,
+            What::SnapshotTaken { .. }
+            | What::SnapshotRemoved { .. }
+            | What::SnapshotRenamed { .. }
+            | What::SnapshotLocked { .. }
+            | What::Asked(_) => false,
+        }
+    }
+}
+
 impl Event {
     /// Where directories of this volume were until now that were moved or removed: their inodes and those
     /// names.
@@ -218,48 +243,6 @@ mod kind {
     pub const SNAPSHOT_RENAMED: u8 = 13;
     pub const SNAPSHOT_LOCKED: u8 = 14;
     pub const EXCHANGED: u8 = 15;
-}
-
-/// A number in as many bytes as it needs: seven bits each, the lowest first, the highest bit set in all
-/// but the last.
-fn put_number(mut n: u64, out: &mut Vec<u8>) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
-fn take_number(r: &mut Reader<'_>) -> Option<u64> {
-    let mut n = 0u64;
-    for shift in (0..64).step_by(7) {
-        let [byte] = r.take()?;
-        n |= u64::from(byte & 0x7F).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(n);
-        }
-    }
-    None
-}
-
-/// A difference as a number: small for small ones of both signs.
-fn put_difference(n: i64, out: &mut Vec<u8>) {
-    put_number((n << 1 ^ n >> 63) as u64, out);
-}
-
-fn take_difference(r: &mut Reader<'_>) -> Option<i64> {
-    let n = take_number(r)?;
-    Some((n >> 1) as i64 ^ -((n & 1) as i64))
-}
-
-fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    put_number(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
-
-fn take_bytes(r: &mut Reader<'_>) -> Option<Box<[u8]>> {
-    let len = take_number(r)?;
-    Some(r.bytes(usize::try_from(len).ok()?)?.into())
 }
 
 fn put_named(named: &Named, out: &mut Vec<u8>) {
@@ -500,15 +483,17 @@ pub struct LogHead {
     pub next: u64,
     /// Bytes of the blocks that are kept.
     pub bytes: u64,
+    /// When names, content or attributes last changed, nanoseconds since 1970; 0: never.
+    pub changed_at: u64,
     /// Digest of the last block.
     pub digest: BlockDigest,
 }
 
 impl LogHead {
-    /// The record: version, first, next, bytes u64, digest.
+    /// The record: version, first, next, bytes, last change u64, digest.
     pub fn encode(&self) -> Value {
         let mut out = vec![VERSION];
-        for n in [self.first, self.next, self.bytes] {
+        for n in [self.first, self.next, self.bytes, self.changed_at] {
             out.extend_from_slice(&n.to_be_bytes());
         }
         out.extend_from_slice(&self.digest);
@@ -523,7 +508,8 @@ impl LogHead {
         let mut r = Reader(bytes);
         let parsed = (|| {
             let [version] = r.take()?;
-            let head = LogHead { first: r.u64()?, next: r.u64()?, bytes: r.u64()?, digest: r.take()? };
+            let [first, next, bytes, changed_at] = [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
+            let head = LogHead { first, next, bytes, changed_at, digest: r.take()? };
             (version == VERSION && r.0.is_empty()).then_some(head)
         })();
         parsed.ok_or_else(|| damaged("head of an event log", bytes))
@@ -679,7 +665,7 @@ mod tests {
 
     #[test]
     fn heads_and_places_are_read_as_they_were_written() {
-        let head = LogHead { first: 3, next: 9, bytes: 77, digest: [5; 32] };
+        let head = LogHead { first: 3, next: 9, bytes: 77, changed_at: 5, digest: [5; 32] };
         assert_eq!(LogHead::decode(&head.encode()).expect("a head"), head);
         let place = named(5, "dir");
         assert_eq!(Named::decode(&place.encode()).expect("a place"), place);

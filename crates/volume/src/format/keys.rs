@@ -48,6 +48,7 @@ const TABLE_UNCOUNTED: u32 = SYSTEM + 27;
 const TABLE_EVENTS: u32 = SYSTEM + 28;
 const TABLE_LOG_HEAD: u32 = SYSTEM + 29;
 const TABLE_WAS_AT: u32 = SYSTEM + 30;
+const TABLE_SAMPLES: u32 = SYSTEM + 31;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -329,6 +330,32 @@ pub fn log_ranges(volume: u32) -> [(Key, Key); 3] {
         (log_head(volume), build(TABLE_LOG_HEAD, u64::from(volume) + 1, 0, &[])),
         (of_dirs(NodeId::new(volume, 0).0), of_dirs(NodeId::new(volume + 1, 0).0)),
     ]
+}
+
+/// Where the sampling of usage is.
+pub fn sampling() -> Key {
+    build(TABLE_CELL, 7, 0, &[])
+}
+
+/// What some volumes, users, groups or pools used at the beginning of a day, counted from 1970-01-01.
+pub fn samples(chunk: u64, day: u32) -> Key {
+    build(TABLE_SAMPLES, chunk, 0, &day.to_be_bytes())
+}
+
+/// The names of some volumes or pools.
+pub fn sampled_names(chunk: u64) -> Key {
+    build(TABLE_SAMPLES, chunk, 1, &[])
+}
+
+/// The range of all that is kept of usage, from this chunk on.
+pub fn all_samples(chunk: u64) -> (Key, Key) {
+    (build(TABLE_SAMPLES, chunk, 0, &[]), build(TABLE_SAMPLES + 1, 0, 0, &[]))
+}
+
+/// The day in a key of [`samples`]; `None`: it is one of [`sampled_names`].
+pub fn parse_sampled_day(key: &[u8]) -> Option<u32> {
+    let rest = key.get(12..)?;
+    (rest.first() == Some(&0)).then(|| rest.get(1..5)?.try_into().ok().map(u32::from_be_bytes))?
 }
 
 fn owner_id(who: UserOrGroup) -> u64 {
@@ -728,6 +755,8 @@ pub enum Table {
     Outcome,
     /// Backups of volumes.
     Backups,
+    /// Usage samples, and their names.
+    Samples,
     /// What users and groups own.
     Owned,
     /// Limits of users and groups.
@@ -771,6 +800,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Backups => TABLE_BACKUPS,
         Table::Owned => TABLE_OWNED,
         Table::OwnerLimit => TABLE_OWNER_LIMIT,
+        Table::Samples => TABLE_SAMPLES,
         Table::Uncounted => TABLE_UNCOUNTED,
         Table::Events => TABLE_EVENTS,
         Table::LogHead => TABLE_LOG_HEAD,

@@ -8,7 +8,9 @@ pub mod extents;
 pub mod flows;
 pub mod inode;
 pub mod keys;
+mod numbers;
 pub mod owned;
+pub mod samples;
 pub mod stored;
 
 pub mod schedule;

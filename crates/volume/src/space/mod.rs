@@ -7,4 +7,5 @@ pub(crate) mod events;
 pub(crate) mod moves;
 pub(crate) mod reclaim;
 pub(crate) mod recycle;
+pub(crate) mod samples;
 pub(crate) mod statistics;

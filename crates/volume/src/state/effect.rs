@@ -4,6 +4,7 @@ use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
 use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, VolumeRecord};
 use crate::format::keys::EpochPair;
+use crate::format::samples::Sampling;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::{Reached, ScrubRecord};
 use crate::state::State;
@@ -59,6 +60,8 @@ pub(crate) enum Effect {
     LimitOwner(Option<u32>, UserOrGroup, Pair),
     /// The volume is counted for its owners up to this inode; `None`: all of it.
     Counted(u32, Option<u64>),
+    /// The sampling of usage is there.
+    Sampled(Sampling),
     /// Of the volume's event log all before this event is removed: so many bytes.
     LogTrimmed(u32, u64, u64),
     /// The scrub record of a pool is this now.
@@ -148,6 +151,7 @@ impl State {
             Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
             Effect::LimitOwner(volume, who, limit) => self.owners.set_limit(volume, who, limit),
             Effect::LogTrimmed(volume, first, bytes) => self.events.trimmed(volume, first, bytes),
+            Effect::Sampled(sampling) => self.sampling = sampling,
             Effect::Counted(volume, from) => self.owners.counted(volume, from),
             Effect::Flow(who, record) => self.flows.set(who, record),
             Effect::Bucket(name, record) => self.set_bucket(name, record),

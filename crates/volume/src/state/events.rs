@@ -96,6 +96,9 @@ impl EventLogs {
         if log.head.first == log.head.next {
             self.next_due = self.next_due.min(log.due);
         }
+        if event.what.is_change() {
+            log.head.changed_at = log.head.changed_at.max(event.at);
+        }
         self.dirty.insert(volume);
         for (dir, at) in event.moved(volume) {
             let added: u64 = log.open.iter().map(|block| u64::from(block.count())).sum();

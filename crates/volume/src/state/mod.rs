@@ -30,6 +30,7 @@ use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
 use crate::format::inode::{PoolRecord, VolumeRecord};
 use crate::format::keys::{self, EpochPair, Key};
+use crate::format::samples::Sampling;
 use crate::state::events::EventLogs;
 use crate::state::overlay::Overlay;
 use crate::state::owners::Owners;
@@ -132,6 +133,8 @@ pub struct State {
     pub owners: Owners,
     /// What changed in volumes.
     pub events: EventLogs,
+    /// Where the sampling of usage is.
+    pub sampling: Sampling,
     /// References of front ends.
     pub refs: Refs,
     /// Those of the kernel of this machine, which keeps what it knows until it is told.

@@ -149,6 +149,19 @@ impl Owners {
         self.by_volume.iter().map(|((volume, who), usage)| (*volume, *who, usage.used))
     }
 
+    /// The number of the first user, or group, from this one on that owns something.
+    pub fn next_in_cell(&self, from: UserOrGroup) -> Option<u64> {
+        let (id, is_same): (_, fn(&UserOrGroup) -> Option<u32>) = match from {
+            UserOrGroup::User(_) => {
+                (from, |who| if let UserOrGroup::User(id) = who { Some(*id) } else { None })
+            }
+            UserOrGroup::Group(_) => {
+                (from, |who| if let UserOrGroup::Group(id) = who { Some(*id) } else { None })
+            }
+        };
+        self.in_cell.range(id..).next().and_then(|(who, _)| is_same(who)).map(u64::from)
+    }
+
     /// All that is used, by owner.
     pub fn in_cell(&self) -> impl Iterator<Item = (UserOrGroup, Stats)> + '_ {
         self.in_cell.iter().map(|(who, used)| (*who, *used))

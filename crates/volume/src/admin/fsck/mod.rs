@@ -9,6 +9,7 @@ mod hosts;
 mod judged;
 mod owners;
 mod request;
+mod samples;
 mod sessions;
 mod strays;
 mod uploads;
@@ -404,6 +405,7 @@ impl Shard {
         c.sessions(moment)?;
         c.owners.stored(moment, &volumes)?;
         c.events(moment, &volumes)?;
+        c.samples(moment)?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
             self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {

@@ -1,31 +1,22 @@
-//! `lee report`: what others want to know of a cell, in their forms.
+//! `lee report srr`: the storage resource report of the WLCG.
 
-use super::Invocation;
+use crate::cmd::Invocation;
 use crate::fail::{Fail, text};
 use crate::{output, settings, srr, system};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Report storage and usage in the forms of others
+/// The storage resource report, as JSON
 ///
-/// `srr` is the storage resource report of the WLCG, schema 4.2: what there is, for which VOs, and
-/// what is used of it, from quotas and recursive statistics, at once. Each volume is a share,
-/// unless the settings name others ([srr], see docs/OPERATE.md).
+/// It is the report of the WLCG, schema 4.2: what there is, for which VOs, and what is used of it, from
+/// quotas and recursive statistics, at once. Each volume is a share, unless the settings name others
+/// ([srr], see docs/OPERATE.md).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(subcommand)]
-    report: Report,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Report {
-    /// The storage resource report, as JSON
-    Srr {
-        /// Write it to this file, which readers see as it was or as it is now, whole
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
+    /// Write it to this file, which readers see as it was or as it is now, whole
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 /// Runs it.
@@ -33,7 +24,6 @@ enum Report {
 /// # Errors
 /// What the cell says, or that the file cannot be written.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let Report::Srr { out } = &args.report;
     let now = (invocation.env.wall() / 1_000_000_000) as i64;
     let report = invocation.session("report srr", |cell, session| {
         let config = settings::load(cell)?;
@@ -41,7 +31,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     })?;
     let json = serde_json::to_string_pretty(&report)
         .map_err(|e| Fail::new(format!("the report cannot be shown as JSON: {e}")))?;
-    match out {
+    match &args.out {
         None => output::show(invocation.format, &report, || json.clone()),
         Some(file) => {
             replace(file, &json).map_err(|e| {

@@ -1,0 +1,67 @@
+//! `lee report`: what was used and when, and what others want to know of a cell in their forms.
+
+mod forecast;
+mod month;
+mod paper;
+mod srr;
+mod usage;
+
+use super::Invocation;
+use crate::fail::Fail;
+use leeward_volume::admin::Day;
+
+/// Report what was used, and when, and in the forms of others
+///
+/// Once a day the cell keeps what each volume, user, group and pool uses: each day for two years, and then
+/// the first of each month for ten. Days begin at 0:00 UTC.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    report: Report,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Report {
+    Usage(usage::Args),
+    Month(month::Args),
+    Srr(srr::Args),
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says, or that a file cannot be written.
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    match &args.report {
+        Report::Usage(args) => usage::run(invocation, args),
+        Report::Month(args) => month::run(invocation, args),
+        Report::Srr(args) => srr::run(invocation, args),
+    }
+}
+
+/// The form of a report, besides text and JSON.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Form {
+    /// As comma-separated values, with bytes and days as they are
+    #[arg(long, conflicts_with = "html")]
+    csv: bool,
+    /// As a page for a browser or a mail, which needs nothing else
+    #[arg(long)]
+    html: bool,
+}
+
+/// Today, and the first day of its month.
+fn today(invocation: &Invocation) -> Day {
+    let days = invocation.env.wall() / 86_400_000_000_000;
+    Day(u32::try_from(days).unwrap_or(0))
+}
+
+/// The first day of a day's month.
+fn first_of_month(day: Day) -> Day {
+    let (_, _, of_month) = leeward_env::dates::civil(day.0.into());
+    day.minus(of_month as u32 - 1)
+}
+
+fn parse_day(text: &str) -> Result<Day, String> {
+    Day::parse(text).ok_or_else(|| format!("`{text}` is no day: write 2026-11-21"))
+}

@@ -1,0 +1,203 @@
+//! `lee report usage`: what each volume, user, group or pool used in a time.
+
+use super::paper::{Column, Paper, Part, Row, comma_separated};
+use super::{Form, first_of_month, parse_day, today};
+use crate::cmd::Invocation;
+use crate::fail::Fail;
+use crate::output::{self, Side, Table};
+use crate::size;
+use clap::ValueEnum;
+use leeward_volume::admin::{Day, Sampled, UsageReport, UsageReported, UsedOnDay};
+use serde_json::json;
+
+/// What volumes, users, groups or pools used in a time: at its beginning, its end, and each day
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Only of these [default: of all]
+    name: Vec<String>,
+    /// Of what
+    #[arg(long, value_enum, default_value_t = By::Volume)]
+    by: By,
+    /// From the beginning of this day on, in UTC [default: the first of this month]
+    #[arg(long, value_name = "DATE", value_parser = parse_day)]
+    from: Option<Day>,
+    /// Up to the beginning of this day [default: until now]
+    #[arg(long, value_name = "DATE", value_parser = parse_day)]
+    to: Option<Day>,
+    /// A row for each day: of each that is named, or of all together
+    #[arg(long)]
+    daily: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+/// Of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// Volumes
+    Volume,
+    /// Users, by the files that they own
+    User,
+    /// Groups, by the files that belong to them
+    Group,
+    /// Pools, by the space that is taken on their disks
+    Pool,
+}
+
+impl By {
+    fn of(self) -> Sampled {
+        match self {
+            By::Volume => Sampled::Volume,
+            By::User => Sampled::User,
+            By::Group => Sampled::Group,
+            By::Pool => Sampled::Pool,
+        }
+    }
+
+    fn many(self) -> &'static str {
+        match self {
+            By::Volume => "volumes",
+            By::User => "users",
+            By::Group => "groups",
+            By::Pool => "pools",
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// What the cell says, or that nothing of a name is kept.
+pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    let from = args.from.unwrap_or_else(|| first_of_month(today(invocation)));
+    let request = UsageReport { of: args.by.of(), from, to: args.to, only: Vec::new(), daily: false };
+    let reported = invocation.ask_with_bar("report usage", &request)?;
+    let mut rows = rows_of(&reported);
+    if !args.name.is_empty() {
+        if let Some(none) = args.name.iter().find(|name| !rows.iter().any(|row| row.title == **name)) {
+            return Err(Fail::new(format!(
+                "nothing is kept of {} {none} from {from} on: see lee report usage --by {}",
+                args.by.many().trim_end_matches('s'),
+                args.by.many().trim_end_matches('s'),
+            )));
+        }
+        rows.retain(|row| args.name.contains(&row.title));
+    }
+    if args.daily {
+        return daily(invocation, args, &request, &reported, &rows);
+    }
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.usage.end.bytes), row.usage.id));
+    let json = json!({
+        "reply": "usage-report", "of": reported.of, "from": reported.from, "to": reported.to,
+        "kept_from": reported.kept_from, "rows": rows, "days": reported.days,
+    });
+    let paper = Paper {
+        title: format!("Usage by {} {}", args.by.many().trim_end_matches('s'), time_of(&reported, args.to)),
+        notes: kept_note(from, &reported).into_iter().collect(),
+        lines: vec![(format!("all {}", args.by.many()), reported.days)],
+        parts: vec![Part { part: args.by.many(), title: String::new(), columns: columns(args.by), rows }],
+    };
+    paper.print(invocation, args.form, &json)
+}
+
+/// The rows of an answer.
+pub fn rows_of(reported: &UsageReported) -> Vec<Row> {
+    reported.rows.iter().map(|usage| Row::new(reported.of, usage.clone())).collect()
+}
+
+/// `from 2026-11-01 until now`.
+pub fn time_of(reported: &UsageReported, to: Option<Day>) -> String {
+    let end = to.map_or("until now".into(), |to| format!("up to {to}"));
+    format!("from {} {end}", reported.from)
+}
+
+/// That not all of the time is known, if it is not.
+pub fn kept_note(asked: Day, reported: &UsageReported) -> Option<String> {
+    match reported.kept_from {
+        None => Some("No day is kept yet: what there is now counts as what came.".into()),
+        Some(first) if first > asked => Some(format!("The first day that is kept is {first}.")),
+        Some(_) => None,
+    }
+}
+
+fn columns(by: By) -> &'static [Column] {
+    match by {
+        By::Volume => &[
+            Column::Name,
+            Column::Owner,
+            Column::Begin,
+            Column::End,
+            Column::Growth,
+            Column::Average,
+            Column::Peak,
+            Column::Files,
+            Column::Limit,
+            Column::Changed,
+            Column::Gone,
+        ],
+        By::User | By::Group => &[
+            Column::Name,
+            Column::Begin,
+            Column::End,
+            Column::Growth,
+            Column::Average,
+            Column::Peak,
+            Column::Files,
+        ],
+        By::Pool => &[
+            Column::Name,
+            Column::Begin,
+            Column::End,
+            Column::Growth,
+            Column::Average,
+            Column::Peak,
+            Column::Limit,
+            Column::Gone,
+        ],
+    }
+}
+
+/// A row for each day.
+fn daily(
+    invocation: &Invocation,
+    args: &Args,
+    request: &UsageReport,
+    reported: &UsageReported,
+    named: &[Row],
+) -> Result<(), Fail> {
+    let mut days: Vec<(String, UsedOnDay)> = Vec::new();
+    // what is used now is what the next day begins with
+    let on = |day: Day| if args.to.is_none() && day == reported.to { "now".into() } else { day.to_string() };
+    if args.name.is_empty() {
+        days.extend(reported.days.iter().map(|day| (format!("all {}", args.by.many()), *day)));
+    } else {
+        let only = named.iter().map(|row| row.usage.id).collect();
+        let request = UsageReport { only, daily: true, ..request.clone() };
+        for row in rows_of(&invocation.ask_with_bar("report usage", &request)?) {
+            days.extend(row.usage.days.iter().map(|day| (row.title.clone(), *day)));
+        }
+    }
+    let cells = |(name, day): &(String, UsedOnDay)| {
+        [on(day.day), name.clone(), day.used.bytes.to_string(), day.used.files.to_string()]
+    };
+    if args.form.csv {
+        let lines: String = days.iter().map(|day| comma_separated(&cells(day)) + "\n").collect();
+        return output::print(&format!("day,name,bytes,files\n{lines}"));
+    }
+    if args.form.html {
+        return Err(Fail::new("--daily has no page: --html without it draws the days; or use --csv"));
+    }
+    let objects: Vec<_> = days
+        .iter()
+        .map(|(name, day)| {
+            json!({"name": name, "day": on(day.day), "bytes": day.used.bytes, "files": day.used.files})
+        })
+        .collect();
+    let columns = [("DAY", Side::Left), ("NAME", Side::Left), ("BYTES", Side::Right), ("FILES", Side::Right)];
+    output::show(invocation.format, &json!({"reply": "usage-days", "days": objects}), || {
+        let person = |(name, day): &(String, UsedOnDay)| {
+            [day.day.to_string(), name.clone(), size::bytes(day.used.bytes), size::count(day.used.files)]
+        };
+        Table::new(&columns).rows(&days, person).to_string()
+    })
+}

@@ -1,0 +1,325 @@
+//! What volumes, users, groups and pools used in a time, from the samples of its days.
+
+use super::Day;
+use crate::admin::failure::about;
+use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::format::keys;
+use crate::format::samples::{
+    Amounts, Chunk, SampleRecord, SampledName, SampledNames, Samples, first_of_month,
+};
+use crate::format::stored::Stored;
+use crate::shard::Shard;
+use leeward_fs::NodeId;
+use leeward_meta::Moment;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+pub use crate::format::samples::Sampled;
+
+/// Records of a chunk that are read at once.
+const PAGE: usize = 4096;
+
+/// Tells what volumes, users, groups or pools used in a time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// Of what.
+    pub of: Sampled,
+    /// From the beginning of this day on.
+    pub from: Day,
+    /// Up to the beginning of this day; `None`: until now.
+    pub to: Option<Day>,
+    /// Only of those with these numbers; empty: of all.
+    pub only: Vec<u64>,
+    /// Also each day of each.
+    pub daily: bool,
+}
+
+/// What is used at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Allocated bytes; of a pool, bytes that are taken of its disks or buckets.
+    pub bytes: u64,
+    /// Inodes; of a pool 0.
+    pub files: u64,
+}
+
+/// What is used at the beginning of a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsedOnDay {
+    /// The day.
+    pub day: Day,
+    /// What is used.
+    #[serde(flatten)]
+    pub used: Used,
+}
+
+/// What one volume, user, group or pool used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageOf {
+    /// Number of the volume or pool, id of the user or group.
+    pub id: u64,
+    /// Of a volume or a pool: its name, or the last that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Of a volume: its owner, or the last that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// At the beginning of the time.
+    pub begin: Used,
+    /// At its end.
+    pub end: Used,
+    /// The mean of its days, bytes.
+    pub average_bytes: u64,
+    /// The most on any of its days, bytes.
+    pub peak_bytes: u64,
+    /// Of a volume: the day on which names, content or attributes last changed, if its event log knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Day>,
+    /// The day on which it was found to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<Day>,
+    /// Of a volume its quota now, of a pool its size at the end: bytes; 0: none.
+    pub limit_bytes: u64,
+    /// Each day, from the first of which it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<UsedOnDay>,
+}
+
+/// What was used in a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReported {
+    /// Of what.
+    pub of: Sampled,
+    /// The first day: the one that was asked for, or the first that is kept if that is later.
+    pub from: Day,
+    /// The day whose beginning is the end; the day after today: until now.
+    pub to: Day,
+    /// The first day of which anything is kept; `None`: nothing is.
+    pub kept_from: Option<Day>,
+    /// By number; without those that used nothing in that time.
+    pub rows: Vec<UsageOf>,
+    /// The sum of all, each day.
+    pub days: Vec<UsedOnDay>,
+}
+
+impl Reply for UsageReported {
+    const KIND: &'static str = "usage-report";
+}
+
+impl Request for UsageReport {
+    type Reply = UsageReported;
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<UsageReported, Failure> {
+        let tomorrow = Day(shard.today()).plus(1);
+        let to = self.to.unwrap_or(tomorrow);
+        if self.from >= to || to > tomorrow {
+            let why = format!("there is no time from {} to {to}: today is {}", self.from, tomorrow.minus(1));
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        // what is durable, in one state
+        let moment = shard.with_commits_paused(|| shard.kv.moment());
+        let told = |e| about("usage samples")(e);
+        let kept_from = first_kept(&*moment, self.of).map_err(told)?;
+        // nobody knows what was before
+        let from = kept_from.map_or(self.from, |first| first.min(to.minus(1)).max(self.from));
+        let mut sums = Sums::new(from, to);
+        let (mut rows, mut next) = (Vec::new(), Chunk::with(self.of, 0).id());
+        while let Some(chunk) = shard.next_chunk(next).map_err(told)?.filter(|chunk| chunk.of == self.of) {
+            (caller.progress)(Progress { phase: "usage samples".into(), done: chunk.number, total: 0 });
+            next = chunk.id() + 1;
+            let runs = self.runs_of(shard, &*moment, chunk, (from, to)).map_err(told)?;
+            let names = names_of(&*moment, chunk).map_err(told)?;
+            for (at, run) in runs {
+                let id = chunk.member(at);
+                if !self.only.is_empty() && !self.only.contains(&id) {
+                    continue;
+                }
+                let mut row = run.row(id, &mut sums, self.daily.then(Vec::new));
+                shard.name_sampled(self.of, names.0.get(&at), run.last(to), &mut row);
+                if row.begin != Used::default() || row.end != Used::default() || row.peak_bytes > 0 {
+                    rows.push(row);
+                }
+            }
+        }
+        Ok(UsageReported { of: self.of, from, to, kept_from, rows, days: sums.days() })
+    }
+}
+
+impl UsageReport {
+    /// What became of the members of a chunk.
+    fn runs_of(
+        &self,
+        shard: &Shard,
+        moment: &dyn Moment,
+        chunk: Chunk,
+        (from, to): (Day, Day),
+    ) -> leeward_fs::Result<BTreeMap<u8, Run>> {
+        // a month has a whole record, but perhaps not at its beginning
+        let begin = first_of_month(first_of_month(from.0).saturating_sub(1));
+        let mut runs = Runs::default();
+        let end = keys::samples(chunk.id(), to.0.saturating_add(1));
+        let mut next = keys::samples(chunk.id(), begin);
+        loop {
+            let page = moment.scan(&next, &end, PAGE)?;
+            for (key, record) in &page {
+                let Some(day) = keys::parse_sampled_day(key) else { continue };
+                runs.add(Day(day), &SampleRecord::decode(record)?);
+            }
+            match page.last() {
+                Some((key, _)) if page.len() == PAGE => next = keys::after(key),
+                _ => break,
+            }
+        }
+        if self.to.is_none() {
+            let now = SampleRecord::between(None, &shard.amounts_now(chunk)?);
+            runs.add(to, &now);
+        }
+        Ok(runs.runs)
+    }
+}
+
+/// The first day of which something of this kind is kept.
+fn first_kept(moment: &dyn Moment, of: Sampled) -> leeward_fs::Result<Option<Day>> {
+    let (mut next, mut first) = (Chunk::with(of, 0).id(), None);
+    loop {
+        let (start, end) = keys::all_samples(next);
+        let found = moment.scan(&start, &end, 1)?;
+        let Some((key, _)) = found.first() else { return Ok(first) };
+        let Some(chunk) = Chunk::of_id(keys::table_id(key)).filter(|chunk| chunk.of == of) else {
+            return Ok(first);
+        };
+        first = [first, keys::parse_sampled_day(key).map(Day)].into_iter().flatten().min();
+        next = chunk.id() + 1;
+    }
+}
+
+fn names_of(moment: &dyn Moment, chunk: Chunk) -> leeward_fs::Result<SampledNames> {
+    let key = keys::sampled_names(chunk.id());
+    let found = moment.scan(&key, &keys::after(&key), 1)?;
+    Ok(found.first().map(|(_, names)| SampledNames::decode(names)).transpose()?.unwrap_or_default())
+}
+
+impl Shard {
+    /// Adds what samples do not have.
+    fn name_sampled(&self, of: Sampled, name: Option<&SampledName>, last: Amounts, row: &mut UsageOf) {
+        row.name = name.map(|name| name.name.to_string());
+        row.uid = name.filter(|_| of == Sampled::Volume).map(|name| name.uid);
+        row.gone = name.and_then(|name| name.gone).map(Day);
+        let st = self.lock();
+        match of {
+            Sampled::Volume => {
+                let id = row.id as u32;
+                if let Some(volume) = st.volumes.get(&id).filter(|volume| !volume.removing) {
+                    (row.name, row.uid, row.gone) = (Some(volume.name.clone()), Some(volume.uid), None);
+                }
+                row.changed = (last.more > 0).then_some(Day(last.more as u32));
+                row.limit_bytes = st.quotas.get(NodeId::new(id, 1)).map_or(0, |quota| quota.limit.0);
+            }
+            Sampled::Pool => {
+                row.limit_bytes = last.more;
+                if row.gone.is_none() {
+                    row.name = Some(st.pool_name(row.id as _));
+                }
+            }
+            Sampled::User | Sampled::Group => {}
+        }
+    }
+}
+
+/// What became of one member: what it used, and from which day on.
+#[derive(Default)]
+struct Run(Vec<(Day, Amounts)>);
+
+/// What became of the members of a chunk.
+#[derive(Default)]
+struct Runs {
+    state: Samples,
+    runs: BTreeMap<u8, Run>,
+}
+
+impl Runs {
+    fn add(&mut self, day: Day, record: &SampleRecord) {
+        let mut is = self.state.clone();
+        record.apply(&mut is);
+        let gone = self.state.keys().filter(|at| !is.contains_key(at)).map(|at| (*at, Amounts::default()));
+        let other = is.iter().filter(|(at, n)| self.state.get(at) != Some(n)).map(|(at, n)| (*at, *n));
+        for (at, amounts) in gone.chain(other) {
+            self.runs.entry(at).or_default().0.push((day, amounts));
+        }
+        self.state = is;
+    }
+}
+
+impl Run {
+    /// What is used at the beginning of a day.
+    fn last(&self, day: Day) -> Amounts {
+        let step = self.0.iter().rev().find(|(since, _)| *since <= day);
+        step.map(|(_, amounts)| *amounts).unwrap_or_default()
+    }
+
+    fn row(&self, id: u64, sums: &mut Sums, mut days: Option<Vec<UsedOnDay>>) -> UsageOf {
+        let (from, to) = (sums.from, sums.to);
+        let (mut total, mut peak) = (0u128, 0);
+        for (n, (day, amounts)) in self.0.iter().enumerate() {
+            let until = self.0.get(n + 1).map_or(to.plus(1), |(day, _)| *day);
+            let (begin, end) = ((*day).max(from), until.min(to.plus(1)));
+            if begin >= end {
+                continue;
+            }
+            sums.add(begin, end, *amounts);
+            if let Some(days) = &mut days {
+                days.extend((begin.0..end.0).map(|day| UsedOnDay { day: Day(day), used: used(amounts) }));
+            }
+            total += u128::from(amounts.bytes) * u128::from(end.min(to).0.saturating_sub(begin.0));
+            peak = peak.max(amounts.bytes);
+        }
+        UsageOf {
+            id,
+            name: None,
+            uid: None,
+            begin: used(&self.last(from)),
+            end: used(&self.last(to)),
+            average_bytes: (total / u128::from(to.0 - from.0)) as u64,
+            peak_bytes: peak,
+            changed: None,
+            gone: None,
+            limit_bytes: 0,
+            days: days.unwrap_or_default(),
+        }
+    }
+}
+
+fn used(amounts: &Amounts) -> Used {
+    Used { bytes: amounts.bytes, files: amounts.inodes }
+}
+
+/// The sums of all days of a time, by what changes from day to day.
+struct Sums {
+    from: Day,
+    to: Day,
+    changes: Vec<(i128, i128)>,
+}
+
+impl Sums {
+    fn new(from: Day, to: Day) -> Sums {
+        Sums { from, to, changes: vec![(0, 0); (to.0 - from.0) as usize + 2] }
+    }
+
+    fn add(&mut self, begin: Day, end: Day, amounts: Amounts) {
+        let (bytes, inodes) = (i128::from(amounts.bytes), i128::from(amounts.inodes));
+        for (day, sign) in [(begin, 1), (end, -1)] {
+            let change = &mut self.changes[(day.0 - self.from.0) as usize];
+            *change = (change.0 + sign * bytes, change.1 + sign * inodes);
+        }
+    }
+
+    fn days(&self) -> Vec<UsedOnDay> {
+        let mut sum = (0, 0);
+        let on = |(n, change): (u32, &(i128, i128))| {
+            sum = (sum.0 + change.0, sum.1 + change.1);
+            let whole = |n: i128| u64::try_from(n.max(0)).unwrap_or(u64::MAX);
+            UsedOnDay { day: self.from.plus(n), used: Used { bytes: whole(sum.0), files: whole(sum.1) } }
+        };
+        (0..=self.to.0 - self.from.0).zip(&self.changes).map(on).collect()
+    }
+}
