@@ -202,6 +202,11 @@ usage_is_reported() {
   lee report month --json | json '["parts"][0]["rows"][0]["name"]'
   said=$(lee report month --html)
   grep -q '<h2>Largest volumes</h2>' <<<"$said" && grep -q '<td class="w">measured</td>' <<<"$said"
+  head -c 3000000 /dev/urandom >"$MNT/measured/g.Dat" # and is counted at once
+  said=$(lee report census "$MNT/measured")
+  grep -q '^/measured: 2 files with 3 MiB ' <<<"$said" && grep -q '^\.dat  *1  *2\.9 MiB' <<<"$said"
+  [ "$(lee report census "$MNT/measured" --csv | grep -c '^owner,12345,1,100000,')" = 1 ]
+  lee report census "$MNT/measured" --json | json '["by_age"][0]["files"]'
   said=$(lee report usage nothing 2>&1) && return 1
   grep -q 'nothing is kept of volume nothing' <<<"$said"
   lee volume remove measured

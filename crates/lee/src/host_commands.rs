@@ -507,7 +507,8 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 66] = [
+    const FOR_OPERATORS: [&str; 67] = [
+        "FileCensus",
         "UsageReport",
         "EventList",
         "EventVerify",

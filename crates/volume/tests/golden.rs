@@ -555,7 +555,10 @@ fn records_of_snapshots_are_as_they_were() {
         (keys::uncounted(7), "ffffff1b000000000000000700"),
         (keys::owners_counted(), "ffffff00000000000000000600"),
         (keys::sampling(), "ffffff00000000000000000700"),
-        (keys::samples(Chunk::with(Sampled::Group, 0x0102_03).id(), 9), "ffffff1f02000000000001020000000009"),
+        (
+            keys::samples(Chunk::with(Sampled::Group, 0x0001_0203).id(), 9),
+            "ffffff1f02000000000001020000000009",
+        ),
         (keys::sampled_names(Chunk::with(Sampled::Volume, 7).id()), "ffffff1f000000000000000001"),
         (keys::schedule(node), "ffffff0800000a000000000b00"),
         (keys::tally(10, pair), "ffffff070000000a000000040000000003"),

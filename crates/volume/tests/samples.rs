@@ -235,7 +235,7 @@ fn a_sampling_that_is_cut_off_goes_on() {
     }
     let row = rig.row(Sampled::Volume, rig.today(), None, 291);
     assert_eq!(row.begin, Used { bytes: 4096, files: 1 });
-    assert_eq!(rig.row(Sampled::User, rig.today(), None, 0).begin.files > 0, true);
+    assert!(rig.row(Sampled::User, rig.today(), None, 0).begin.files > 0);
     assert_eq!(rig.findings(), []);
 }
 

@@ -212,6 +212,7 @@ requests! {
     BinEmpty noted,
     EventList unnoted,
     EventVerify unnoted,
+    FileCensus unnoted,
     UsageReport unnoted,
     UsageShow unnoted,
     DfShow unnoted,

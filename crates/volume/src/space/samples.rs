@@ -48,7 +48,10 @@ impl Shard {
         let Some(from) = self.lock().sampling.on(today) else { return Ok(false) };
         let ctx = self.work_ctx(Work::Census, None);
         let Some(chunk) = self.next_chunk(from)? else {
-            self.transact(&ctx, |tx| Ok(tx.sampled(today, None)))?;
+            self.transact(&ctx, |tx| {
+                tx.sampled(today, None);
+                Ok(())
+            })?;
             return Ok(true);
         };
         let now = self.sample_now(chunk)?;

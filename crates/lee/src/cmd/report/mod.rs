@@ -1,5 +1,6 @@
 //! `lee report`: what was used and when, and what others want to know of a cell in their forms.
 
+mod census;
 mod forecast;
 mod month;
 mod paper;
@@ -24,6 +25,7 @@ pub struct Args {
 enum Report {
     Usage(usage::Args),
     Month(month::Args),
+    Census(census::Args),
     Srr(srr::Args),
 }
 
@@ -35,6 +37,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     match &args.report {
         Report::Usage(args) => usage::run(invocation, args),
         Report::Month(args) => month::run(invocation, args),
+        Report::Census(args) => census::run(invocation, args),
         Report::Srr(args) => srr::run(invocation, args),
     }
 }

@@ -8,6 +8,7 @@ use crate::format::keys::{self, Dead, EpochPair, Key, Table, tag};
 use crate::shard::Shard;
 use crate::state::snapshots::Tally;
 use leeward_data::Addr;
+use leeward_env::Work;
 use leeward_fs::{Error, NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -151,11 +152,11 @@ impl Shard {
         history: &mut History,
         mut references: impl FnMut(Addr, u32),
     ) -> Result<()> {
-        self.each_in_turn(moment, keys::history_range(volume), |k, v| {
+        self.each_in_turn(Work::Check, moment, keys::history_range(volume), |k, v| {
             let done = history.version(k, v);
             done.or_else(|e| note(history, e))
         })?;
-        self.each_in_turn(moment, keys::deadlist_range(volume), |k, v| {
+        self.each_in_turn(Work::Check, moment, keys::deadlist_range(volume), |k, v| {
             match history.entry(k, v) {
                 Ok(Some((addr, len))) => references(addr, len),
                 Ok(None) => {}

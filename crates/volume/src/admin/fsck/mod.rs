@@ -408,7 +408,7 @@ impl Shard {
         c.samples(moment)?;
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
-            self.each_in_turn(moment, keys::volume_range(*volume), |k, v| {
+            self.each_in_turn(Work::Check, moment, keys::volume_range(*volume), |k, v| {
                 if c.report.inodes % 10_000 == 0 {
                     let (done, total) = (done as u64, volumes.len() as u64);
                     progress(Progress {
@@ -444,13 +444,14 @@ impl Shard {
     }
 
     /// Calls [`each`] in steps that wait for their turns.
-    fn each_in_turn(
+    pub(in crate::admin) fn each_in_turn(
         &self,
+        work: Work,
         moment: &dyn Moment,
         (mut from, to): (Key, Key),
         mut f: impl FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let ctx = self.work_ctx(Work::Check, None);
+        let ctx = self.work_ctx(work, None);
         loop {
             let most = self.step_size(STEP_RECORDS);
             let page = self.in_turn(&ctx, 0, || {
@@ -469,7 +470,7 @@ impl Shard {
     fn count_removed_volumes(&self, moment: &dyn Moment, removing: &[u32], c: &mut Census) -> Result<()> {
         for &volume in removing {
             let mut apart = Census::default();
-            self.each_in_turn(moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
+            self.each_in_turn(Work::Check, moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
             self.census_history(moment, volume, &mut History::default(), |addr, len| {
                 *apart.references.entry(addr.segment).or_default() += u64::from(len);
             })?;
