@@ -23,19 +23,21 @@ use leeward_fs::{Attr, Error, Fs, NodeId, Op};
 use leeward_remote::{Asker, Given};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
-    self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, Failure, OwnerInfo, Progress,
-    SnapDiff,
+    self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, EventList, Failure, OwnerInfo,
+    Progress, Sampled, SnapDiff, UsageReport,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 14] = [
+const ALLOWED: [&str; 17] = [
     "BinEmpty",
     "BinList",
     "BinRestore",
     "DfShow",
+    "EventList",
+    "FileCensus",
     "OwnerUsage",
     "QuotaList",
     "QuotaShow",
@@ -45,6 +47,7 @@ const ALLOWED: [&str; 14] = [
     "SnapRemove",
     "SnapRename",
     "SnapRestore",
+    "UsageReport",
     "UsageShow",
 ];
 
@@ -199,7 +202,11 @@ fn admin(
         return Err(for_operators());
     }
     check(eyes, request)?;
-    let reply = service.admin(&eyes.asker.ctx, request, progress)?;
+    let narrowed = match request {
+        AnyRequest::UsageReport(r) => Some(AnyRequest::from(eyes.own_usage(r)?)),
+        _ => None,
+    };
+    let reply = service.admin(&eyes.asker.ctx, narrowed.as_ref().unwrap_or(request), progress)?;
     Ok(shown(eyes, request, reply))
 }
 
@@ -208,7 +215,12 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
     match request {
         A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
         A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
-        A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) => Ok(()),
+        A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) | A::UsageReport(_) => Ok(()),
+        A::EventList(r) => eyes.may_read_events(r),
+        A::FileCensus(r) => {
+            let dir = eyes.may(&r.path, R | X)?;
+            eyes.owns_volume(dir.node, "what files there are")
+        }
         A::SnapList(r) => match (&r.path, &r.volume) {
             (_, Some(_)) => Err(refused(libc::EPERM, "name a directory of the volume, not the volume")),
             (Some(path), None) => eyes.may(path, X).map(drop),
@@ -397,6 +409,72 @@ impl Eyes<'_> {
         found.map_err(|e| about(path, &e))
     }
 
+    /// Of a volume its owner sees what happened, also in directories that are closed to him: who has it
+    /// answers for it.
+    fn owns_volume(&self, node: NodeId, what: &str) -> Checked<()> {
+        let owner = self.cell.volume_owners().get(&node.volume()).copied();
+        let is_its_own = self.asker.grant.has(node) && owner == Some(self.asker.ctx.uid);
+        match is_its_own || self.sees_all() {
+            true => Ok(()),
+            false => {
+                Err(refused(libc::EPERM, format!("only root and the owner of the volume may see {what}")))
+            }
+        }
+    }
+
+    /// What is asked about need not be there any more: then the last directory above it that is there says
+    /// which volume it was in.
+    fn may_read_events(&self, request: &EventList) -> Checked<()> {
+        let Some(path) = &request.path else { return Err(for_operators()) };
+        let node = match self.walk(path) {
+            Ok(attr) => attr.node,
+            Err((last, Error::NotFound | Error::NotDir)) => last,
+            Err((_, e)) => return Err(about(path, &e)),
+        };
+        self.owns_volume(node, "what happened in it")?;
+        match request.volume_of_cursor() {
+            Some(volume) if volume != node.volume() => {
+                Err(refused(libc::EINVAL, format!("this cursor is not of the volume of {path}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of what is the user's own: the volumes, the user, the groups.
+    fn own_usage(&self, request: &UsageReport) -> Checked<UsageReport> {
+        if self.sees_all() {
+            return Ok(request.clone());
+        }
+        let (ctx, grant) = (&self.asker.ctx, &self.asker.grant);
+        let in_all_volumes = |ids: Vec<u64>| match grant.volumes.is_empty() {
+            true => Ok(ids),
+            false => Err(refused(
+                libc::EPERM,
+                format!("the host {} may not use all volumes: ask by volume", self.asker.host),
+            )),
+        };
+        let own: Vec<u64> = match request.of {
+            Sampled::Volume => {
+                let is_own =
+                    |id: u32, uid: u32| uid == ctx.uid && grant.has(NodeId::new(id, NodeId::ROOT.inode()));
+                let owners = self.cell.volume_owners().into_iter();
+                owners.filter(|(id, uid)| is_own(*id, *uid)).map(|(id, _)| id.into()).collect()
+            }
+            Sampled::User => in_all_volumes(vec![ctx.uid.into()])?,
+            Sampled::Group => {
+                let gids = std::iter::once(ctx.gid).chain(ctx.gids.all().iter().copied());
+                in_all_volumes(gids.map(u64::from).collect())?
+            }
+            Sampled::Pool => return Err(for_operators()),
+        };
+        let only: Vec<u64> =
+            own.into_iter().filter(|id| request.only.is_empty() || request.only.contains(id)).collect();
+        match only.is_empty() {
+            true => Err(refused(libc::ENOENT, "you own no volume of this cell that this host may use")),
+            false => Ok(UsageReport { only, ..request.clone() }),
+        }
+    }
+
     fn owns(&self, attr: &Attr, path: &str) -> Checked<()> {
         match [0, attr.uid].contains(&self.asker.ctx.uid) {
             true => Ok(()),
@@ -507,10 +585,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
     /// check.
-    const FOR_OPERATORS: [&str; 67] = [
-        "FileCensus",
-        "UsageReport",
-        "EventList",
+    const FOR_OPERATORS: [&str; 64] = [
         "EventVerify",
         "VolumeCreate",
         "VolumeList",

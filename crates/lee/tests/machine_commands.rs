@@ -134,6 +134,56 @@ fn users_handle_snapshots_and_bins_as_they_may() {
 }
 
 #[test]
+fn owners_of_volumes_see_what_happened_and_what_is_in_them() {
+    if !can_mount() {
+        return;
+    }
+    let served = served();
+    for (volume, owner) in [("own", USER), ("other", OTHER)] {
+        served.ask(&["volume", "create", volume, "--owner", &owner.to_string()]).good();
+    }
+    let a = served.machine("a", &[], &[]);
+    home(&a, "own/dir", USER, 0o755);
+    home(&a, "own/dir/secret", OTHER, 0o700);
+    home(&a, "other/dir", OTHER, 0o755);
+    fs::remove_dir_all(a.path("own/dir/secret")).expect("removed");
+    let audit = |uid, path: &str| a.ask_as(uid, &["audit", path, "--what", "removed"]);
+    let said = audit(USER, "./own/dir").good();
+    assert!(said.contains("root@a  removed /own/dir/secret/file"), "{said}");
+    assert!(audit(USER, "./own/dir/secret").good().contains("removed /own/dir/secret\n"), "it is gone");
+    audit(OTHER, "./own/dir").bad(1, &["only root and the owner of the volume"]);
+    audit(OTHER, "./own/none").bad(1, &["only root and the owner of the volume"]);
+    audit(USER, "/").bad(1, &["only root and the owner of the volume"]);
+    a.ask(&["audit", "/own"]).good();
+    a.ask_as(USER, &["audit"]).bad(1, &["operators of the cell"]);
+    a.ask_as(USER, &["audit", "--verify"]).bad(1, &["operators of the cell"]);
+    // a cursor of another volume
+    let cursor = format!("/tmp/cursor-{}", std::process::id());
+    let line = ["watch", "/other", "--once", "--cursor-file", &cursor];
+    a.ask_as(OTHER, &line).good();
+    a.ask_as(USER, &["watch", "/own", "--once", "--cursor-file", &cursor]).bad(1, &["not of the volume"]);
+    fs::remove_file(&cursor).expect("removed");
+    // files and usage
+    let census = |uid, path: &str| a.ask_as(uid, &["report", "census", path, "--json"]);
+    assert_eq!(census(USER, "./own").json()["files"]["files"], 1);
+    census(OTHER, "./own").bad(1, &["only root and the owner of the volume"]);
+    let rows = |said: Value| -> Vec<String> {
+        let all = said["rows"].as_array().expect("rows").clone();
+        all.iter().map(|row| row["title"].as_str().expect("a name").to_owned()).collect()
+    };
+    let usage = |by: &str| a.ask_as(USER, &["report", "usage", "--by", by, "--json"]);
+    assert_eq!(rows(usage("volume").json()), ["own"]);
+    assert_eq!(rows(usage("user").json()), [USER.to_string()]);
+    assert_eq!(rows(usage("group").json()), [USER.to_string()]);
+    usage("pool").bad(1, &["operators of the cell"]);
+    a.ask_as(777, &["report", "usage"]).bad(1, &["own no volume"]);
+    let few = served.machine("few", &["--volumes", "other"], &[]);
+    few.ask_as(USER, &["report", "usage"]).bad(1, &["own no volume"]);
+    few.ask_as(USER, &["report", "usage", "--by", "user"]).bad(1, &["may not use all volumes"]);
+    few.ask_as(USER, &["audit", "/own/dir"]).bad(1, &["/own"]);
+}
+
+#[test]
 fn no_machine_is_an_operator() {
     if !can_mount() {
         return;

@@ -380,6 +380,12 @@ impl Cell {
         self.shard.volume_names()
     }
 
+    /// Owners of volumes by number, without those that are being removed.
+    pub fn volume_owners(&self) -> BTreeMap<u32, u32> {
+        let st = self.shard.lock();
+        st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, v)| (*id, v.uid)).collect()
+    }
+
     /// Settings for users and groups at the gate.
     pub fn flow_settings(&self) -> FlowSettings {
         self.shard.flow_settings()

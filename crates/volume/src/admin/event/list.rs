@@ -243,6 +243,11 @@ impl Request for EventList {
 }
 
 impl EventList {
+    /// The volume whose log it goes on to read, if it has a cursor that says.
+    pub fn volume_of_cursor(&self) -> Option<u32> {
+        self.cursor.as_deref().and_then(Position::parse).map(|at| at.volume)
+    }
+
     fn position(&self, shard: &Shard) -> Result<Position, Failure> {
         let of_cursor = self.cursor.as_deref().filter(|cursor| *cursor != "end").map(|cursor| {
             let damaged = || Failure::new(libc::EINVAL, format!("{cursor:?} is no cursor of an event log"));

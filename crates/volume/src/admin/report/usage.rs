@@ -127,6 +127,10 @@ impl Request for UsageReport {
         while let Some(chunk) = shard.next_chunk(next).map_err(told)?.filter(|chunk| chunk.of == self.of) {
             (caller.progress)(Progress { phase: "usage samples".into(), done: chunk.number, total: 0 });
             next = chunk.id() + 1;
+            let is_asked = |id: &u64| Chunk::with(self.of, *id) == chunk;
+            if !self.only.is_empty() && !self.only.iter().any(is_asked) {
+                continue;
+            }
             let runs = self.runs_of(shard, &*moment, chunk, (from, to)).map_err(told)?;
             let names = names_of(&*moment, chunk).map_err(told)?;
             for (at, run) in runs {
