@@ -426,14 +426,16 @@ impl Eyes<'_> {
     /// which volume it was in.
     fn may_read_events(&self, request: &EventList) -> Checked<()> {
         let Some(path) = &request.path else { return Err(for_operators()) };
-        let node = match self.walk(path) {
-            Ok(attr) => attr.node,
-            Err((last, Error::NotFound | Error::NotDir)) => last,
-            Err((_, e)) => return Err(about(path, &e)),
-        };
-        self.owns_volume(node, "what happened in it")?;
+        if let Err((_, e)) = self.walk(path)
+            && !matches!(e, Error::NotFound | Error::NotDir)
+        {
+            return Err(about(path, &e));
+        }
+        // of a copy it is the copy's own volume, whose snapshot it shows
+        let volume = self.cell.volume_of_events(path).ok_or_else(|| about(path, &Error::NotFound))?;
+        self.owns_volume(NodeId::new(volume, NodeId::ROOT.inode()), "what happened in it")?;
         match request.volume_of_cursor() {
-            Some(volume) if volume != node.volume() => {
+            Some(of_cursor) if of_cursor != volume => {
                 Err(refused(libc::EINVAL, format!("this cursor is not of the volume of {path}")))
             }
             _ => Ok(()),

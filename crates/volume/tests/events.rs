@@ -13,6 +13,7 @@ use leeward_volume::admin::{
     self, EventFilter, EventInfo, EventKind, EventList, EventPage, EventVerify, LogMark, PathText,
     PropertyChanges,
 };
+use leeward_volume::format::events::{Block, LogHead, OpenBlock, digest_of};
 use leeward_volume::format::keys;
 use rig::{Rig, engine, noise};
 use std::collections::BTreeMap;
@@ -318,7 +319,16 @@ fn old_events_are_removed_and_said_to_be_lost() {
     rig.rename("/a", "/c").expect("renamed");
     rig.admin(&admin::SyncAll);
     let cursor = rig.page("/", None).events[0].cursor.clone();
-    rig.env.set_wall_by(3 * 86_400);
+    // a clock that jumps is not believed at once
+    for days in [100, -100] {
+        rig.env.set_wall_by(days * 86_400);
+        rig.rest();
+    }
+    assert_eq!(rig.page("/", Some(&cursor)).lost, 0);
+    for _ in 0..8 {
+        rig.env.set_wall_by(86_400);
+        rig.rest();
+    }
     rig.dir("/later");
     rig.admin(&admin::SyncAll);
     rig.rest();
@@ -352,6 +362,17 @@ fn marks_tell_whether_a_log_was_changed() {
     let found = rig.admin(&EventVerify { against: other.clone() });
     let root = found.logs.iter().find(|log| log.mark.volume.as_deref() == Some("root")).expect("the log");
     assert!(root.wrong.as_ref().is_some_and(|why| why.contains("when the mark was made")), "{root:?}");
+    // a log that was emptied
+    rig.audit_days(0);
+    rig.rest();
+    let emptied =
+        rig.admin(&EventVerify { against: found.logs.iter().map(|log| log.mark.clone()).collect() });
+    assert!(emptied.logs.iter().all(|log| log.wrong.is_none()), "{emptied:?}");
+    let digest = "1".repeat(64);
+    let forged =
+        found.logs.iter().map(|log| LogMark { digest: digest.clone(), ..log.mark.clone() }).collect();
+    let emptied = rig.admin(&EventVerify { against: forged });
+    assert!(emptied.logs.iter().all(|log| log.wrong.is_some()), "{emptied:?}");
     other[0].volume = Some("gone".into());
     assert_eq!(rig.admin(&EventVerify { against: other.clone() }).missing, [other[0].clone()]);
 }
@@ -385,6 +406,45 @@ fn changed_logs_are_found() {
         let logs = rig.admin(&EventVerify { against: Vec::new() }).logs;
         assert!(logs.iter().any(|log| log.wrong.is_some()), "{change}: {logs:?}");
     }
+}
+
+/// Blocks that were written anew and go together do not go with a mark, also where no block ends at it.
+#[test]
+fn a_log_that_was_written_anew_is_found_by_its_mark() {
+    let mut rig = Rig::new();
+    for n in 0..4 {
+        rig.dir(&format!("/{n}"));
+        rig.admin(&admin::SyncAll);
+    }
+    let told = rig.admin(&EventVerify { against: Vec::new() }).logs;
+    let of_root = |log: &&admin::LogVerified| log.mark.volume.as_deref() == Some("root");
+    let end = told.iter().find(of_root).expect("the log").mark.clone();
+    rig.cell.close().expect("closed");
+    let kv = engine(&rig.env, &rig.disk);
+    let (from, to) = keys::events_range(0, 0);
+    let blocks = kv.scan(&from, &to, 100, false).expect("read");
+    let all: Vec<_> =
+        blocks.iter().flat_map(|(_, block)| Block::decode(0, block).expect("a block").events).collect();
+    let mut whole = OpenBlock::default();
+    all.iter().chain(&all[..1]).for_each(|event| drop(whole.add(event, 0)));
+    let (key, record) = (keys::events(0, 0), whole.encode(&[0; 32]));
+    let head = LogHead {
+        first: 0,
+        next: u64::from(whole.count()),
+        bytes: record.len() as u64,
+        changed_at: 0,
+        digest: digest_of(&key, &record),
+    };
+    let gone = blocks.iter().skip(1).map(|(key, _)| (key.clone(), None));
+    let put = [(key, Some(record)), (keys::log_head(0), Some(head.encode()))];
+    let writes = gone.chain(put).collect();
+    kv.commit(&Batch { writes, inline_data: Vec::new() }).expect("changed");
+    drop(kv);
+    rig.start();
+    let verify =
+        |against| rig.admin(&EventVerify { against }).logs.iter().find(of_root).expect("it").wrong.clone();
+    assert_eq!(verify(Vec::new()), None, "its blocks go together");
+    assert!(verify(vec![end]).is_some_and(|why| why.contains("when the mark was made")));
 }
 
 #[test]

@@ -286,7 +286,10 @@ fn usage_samples_are_as_they_were() {
     let name = |name: &str, gone| SampledName { name: name.into(), uid: 300, gone };
     let names = SampledNames([(7, name("ab", Some(8))), (8, name("c", None))].into());
     assert_eq!(hex(&names.encode()), "01 07ac0209026162 08ac02000163".replace(' ', ""));
-    assert_eq!(hex(&Sampling::at(5, None).stored().encode()), "010000000000000005ffffffffffffffff");
+    assert_eq!(
+        hex(&Sampling::default().go_on(5, None).stored().encode()),
+        "010000000500000005ffffffffffffffff"
+    );
 }
 
 #[test]

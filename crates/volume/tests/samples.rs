@@ -202,16 +202,114 @@ fn old_days_go_and_months_stay() {
     assert!(early >= 40, "each day is kept: {early}");
     let then = rig.row(Sampled::Volume, first, Some(first.plus(40)), id);
     rig.later(810);
-    rig.go_to("2004-07-01");
+    for date in ["2004-06-20", "2004-06-27", "2004-07-01"] {
+        rig.go_to(date);
+    }
     let kept = rig.kept(Sampled::Volume);
     let is_early = |on: &&Day| on.0 < first.0 + 45;
     assert!(kept.iter().filter(is_early).count() <= 3, "the first of each month is left: {kept:?}");
     let now = rig.row(Sampled::Volume, day("2001-10-01"), Some(day("2001-10-02")), id);
     let on_first = then.days.iter().find(|on| on.day == day("2001-10-01")).expect("that day");
     assert_eq!(now.begin, on_first.used);
-    rig.go_to("2020-01-01");
+    for date in ["2020-01-20", "2020-01-27", "2020-02-01"] {
+        rig.go_to(date);
+    }
     assert!(rig.kept(Sampled::Volume).iter().all(|on| on.0 > first.0 + 45), "after ten years they go, too");
     assert_eq!(rig.findings(), []);
+}
+
+#[test]
+fn days_that_are_kept_are_what_they_were_when_older_ones_go() {
+    let rig = Rig::new();
+    let id = rig.volume("a");
+    rig.go_to("2002-03-01");
+    for (date, n) in [("2002-03-10", 1), ("2002-03-20", 2)] {
+        rig.file(&format!("/a/f{n}"), &noise(4096 * n, n as u64));
+        rig.go_to(date);
+    }
+    let on = |date: &str| {
+        let row = rig.row(Sampled::Volume, day(date), Some(day(date).plus(1)), id);
+        row.begin.bytes
+    };
+    let dates = ["2002-03-05", "2002-03-15", "2002-03-25", "2002-03-31"];
+    let before = dates.map(on);
+    assert_eq!(before, [4096, 4096, 12_288, 12_288]);
+    // 800 days after the 23rd of March, and some days each month
+    for date in ["2004-05-25", "2004-05-31", "2004-06-01", "2004-06-02"] {
+        rig.go_to(date);
+    }
+    assert_eq!(dates.map(on), before);
+    for date in ["2004-06-08", "2004-06-15", "2004-06-22", "2004-06-29", "2004-07-01"] {
+        rig.go_to(date);
+    }
+    assert_eq!(on("2002-04-10"), 12_288);
+    assert_eq!(rig.kept(Sampled::Volume).iter().filter(|on| on.month() == (2002, 3)).count(), 1);
+}
+
+#[test]
+fn a_past_time_is_told_as_it_was() {
+    let rig = Rig::new();
+    let (old, new) = (rig.volume("old"), rig.volume("new"));
+    rig.file("/old/f", &noise(4096, 1));
+    rig.file("/new/f", &noise(4096, 1));
+    rig.later(1);
+    let (from, to) = (rig.today(), rig.today().plus(2));
+    rig.later(5);
+    rig.admin(&admin::VolumeRemove { name: "old".into() });
+    let now = rig.row(Sampled::Volume, from, None, old);
+    assert_eq!(now.gone, Some(rig.today()), "at once");
+    rig.later(1);
+    assert_eq!(rig.row(Sampled::Volume, from, Some(to), old).gone, None, "it was there then");
+    // nobody serves the cell for some months
+    let begun = rig.today().0 as u64;
+    rig.env.advance(Duration::from_secs(100 * DAY_SECS));
+    let row = rig.row(Sampled::Volume, Day(begun as u32 + 95), None, new);
+    assert_eq!((row.begin.bytes, row.average_bytes), (4096, 4096));
+}
+
+#[test]
+fn a_clock_that_goes_back_and_on_changes_no_other_day() {
+    let rig = Rig::new();
+    let id = rig.volume("a");
+    rig.go_to("2002-03-01");
+    for n in 1..=10u64 {
+        rig.file(&format!("/a/f{n}"), &noise(4096, n));
+        rig.later(1);
+    }
+    let days = || bytes(&rig.row(Sampled::Volume, day("2002-03-01"), Some(day("2002-03-11")), id).days);
+    let before = days();
+    rig.env.set_wall_by(-7 * DAY_SECS as i64);
+    rig.file("/a/more", &noise(1 << 20, 99));
+    rig.idle();
+    let mut wanted = before.clone();
+    wanted[3] = 10 * 4096 + (1 << 20);
+    assert_eq!(days(), wanted, "only the 4th is what it is now");
+    rig.unlink("/a/more");
+    rig.later(1);
+    wanted[4] = 10 * 4096;
+    assert_eq!(days(), wanted);
+    assert_eq!(rig.findings(), []);
+}
+
+#[test]
+fn a_record_that_is_damaged_takes_no_more_than_its_month() {
+    let mut rig = Rig::new();
+    let id = rig.volume("a");
+    rig.file("/a/f", &noise(4096, 1));
+    rig.go_to("2002-03-02");
+    rig.file("/a/g", &noise(4096, 2));
+    rig.later(1);
+    rig.cell.close().expect("closed");
+    let writes = [keys::samples(0, day("2002-03-02").0), keys::sampled_names(0)]
+        .map(|key| (key, Some([9][..].into())));
+    let kv = engine(&rig.env, &rig.disk);
+    kv.commit(&Batch { writes: writes.into(), inline_data: Vec::new() }).expect("committed");
+    kv.close().expect("closed");
+    rig.start();
+    rig.later(1);
+    rig.go_to("2002-04-02");
+    let row = rig.row(Sampled::Volume, day("2002-04-02"), None, id);
+    assert_eq!((row.begin.bytes, row.name.as_deref()), (8192, Some("a")));
 }
 
 #[test]

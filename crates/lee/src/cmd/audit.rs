@@ -259,7 +259,7 @@ fn marks_in(file: &Path) -> Result<Vec<LogMark>, Fail> {
 fn verified_text(reply: &LogsVerified) -> String {
     let name = |mark: &LogMark| mark.volume.clone().unwrap_or_else(|| "the cell's own".into());
     let of_log = |log: &LogVerified| {
-        let events = size::counted(log.mark.next - log.first, "event", "events");
+        let events = size::counted(log.mark.next.saturating_sub(log.first), "event", "events");
         let kept = format!("{}: {events}, {}", name(&log.mark), size::bytes(log.bytes));
         let what = match (&log.wrong, log.too_old) {
             (Some(wrong), _) => format!("WRONG: {wrong}"),

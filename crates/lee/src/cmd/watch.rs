@@ -7,6 +7,7 @@ use crate::{logging, mounts, output, system};
 use leeward_volume::admin::{EventFilter, EventList, EventPage};
 use serde_json::json;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,6 +134,12 @@ fn kept(file: &Path) -> Result<Option<String>, Fail> {
 fn keep(file: &Path, cursor: &str) -> Result<(), Fail> {
     let mut new = file.as_os_str().to_os_string();
     new.push(".new");
-    let written = fs::write(&new, format!("{cursor}\n")).and_then(|()| fs::rename(&new, file));
+    let write = || {
+        let mut out = fs::File::create(&new)?;
+        out.write_all(format!("{cursor}\n").as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&new, file)
+    };
+    let written = write();
     written.map_err(|e| Fail::new(format!("{}: the cursor cannot be kept there: {e}", file.display())))
 }

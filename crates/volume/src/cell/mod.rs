@@ -344,8 +344,9 @@ impl Cell {
         request: &R,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<R::Reply, Failure> {
+        self.shard.note_request(ctx, &request.clone().into());
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        self.asked(ctx, || request.clone().into(), reply.is_ok());
+        self.shard.wait_applied();
         reply
     }
 
@@ -356,18 +357,11 @@ impl Cell {
         request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AnyReply, Failure> {
+        self.shard.note_request(ctx, request);
         let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        self.asked(ctx, || request.clone(), reply.is_ok());
-        reply
-    }
-
-    /// A request was answered.
-    fn asked(&self, ctx: &Ctx, request: impl FnOnce() -> AnyRequest, is_done: bool) {
-        if is_done {
-            self.shard.note_request(ctx, &request());
-        }
         // the caller finds the change in the mounted tree
         self.shard.wait_applied();
+        reply
     }
 
     /// Counts of the cell since it was opened, and its current state.
@@ -384,6 +378,11 @@ impl Cell {
     pub fn volume_owners(&self) -> BTreeMap<u32, u32> {
         let st = self.shard.lock();
         st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, v)| (*id, v.uid)).collect()
+    }
+
+    /// The volume whose event log tells of a path, which need not be there any more.
+    pub fn volume_of_events(&self, path: &str) -> Option<u32> {
+        self.shard.place_of_events(path).ok().map(|place| place.volume)
     }
 
     /// Settings for users and groups at the gate.

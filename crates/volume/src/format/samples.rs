@@ -214,34 +214,49 @@ impl Stored for SampledNames {
     }
 }
 
+/// So many days without samples are no jump of the clock.
+const GAP_DAYS: u32 = 7;
+/// After a jump the clock is believed again when it has gone on for so many days.
+const STEADY_DAYS: u32 = 7;
+
 /// Where the sampling is. Chunks are by [`Chunk::id`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// The day that is being sampled, or was last; `None`: none yet.
-    day: Option<u32>,
+    /// The day that is being sampled, or was last, and the first from which on no more than a few were left
+    /// out; `None`: there was none yet.
+    days: Option<(u32, u32)>,
     /// The chunk from which on it is still to be done.
     next: Option<u64>,
 }
 
 impl Sampling {
     /// All chunks before `next` are sampled on this day; `None`: all.
-    pub fn at(day: u32, next: Option<u64>) -> Sampling {
-        Sampling { day: Some(day), next }
+    pub fn go_on(self, day: u32, next: Option<u64>) -> Sampling {
+        let since = self.days.filter(|(last, _)| (*last..=last.saturating_add(GAP_DAYS)).contains(&day));
+        Sampling { days: Some((day, since.map_or(day, |(_, since)| since))), next }
     }
 
     /// From what is stored.
-    pub fn load(Pair(day, next): Pair) -> Sampling {
-        Sampling { day: u32::try_from(day).ok(), next: (next != u64::MAX).then_some(next) }
+    pub fn load(Pair(days, next): Pair) -> Sampling {
+        let days = (days != u64::MAX).then_some((days as u32, (days >> 32) as u32));
+        Sampling { days, next: (next != u64::MAX).then_some(next) }
     }
 
     /// From which chunk on this day is still to be sampled.
     pub fn on(self, today: u32) -> Option<u64> {
-        if self.day == Some(today) { self.next } else { Some(0) }
+        if self.days.is_some_and(|(day, _)| day == today) { self.next } else { Some(0) }
+    }
+
+    /// Whether the clock can be believed when it says that something is old: it has not jumped lately.
+    pub fn is_steady(self, today: u32) -> bool {
+        let is_near = |day: u32| (day..=day.saturating_add(GAP_DAYS)).contains(&today);
+        self.days.is_some_and(|(day, since)| is_near(day) && today >= since.saturating_add(STEADY_DAYS))
     }
 
     /// What is stored.
     pub fn stored(self) -> Pair {
-        Pair(self.day.map_or(u64::MAX, u64::from), self.next.unwrap_or(u64::MAX))
+        let days = self.days.map_or(u64::MAX, |(day, since)| u64::from(since) << 32 | u64::from(day));
+        Pair(days, self.next.unwrap_or(u64::MAX))
     }
 }
 
@@ -251,9 +266,31 @@ pub fn first_of_month(day: u32) -> u32 {
     day.saturating_sub(of_month as u32 - 1)
 }
 
+/// The first day of the month after a day's.
+pub fn first_of_next_month(day: u32) -> u32 {
+    first_of_month(first_of_month(day).saturating_add(31))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_is_believed_after_a_week() {
+        let mut sampling = Sampling::default();
+        assert!(!sampling.is_steady(100));
+        for day in 100..107 {
+            sampling = Sampling::load(sampling.go_on(day, None).stored());
+        }
+        assert!(!sampling.is_steady(106) && sampling.is_steady(107) && sampling.is_steady(113));
+        assert!(!sampling.is_steady(114) && !sampling.is_steady(99), "a jump that is not sampled yet");
+        assert!(sampling.go_on(113, None).is_steady(113), "a cell was down for some days");
+        for jump in [99, 114, 9000] {
+            let jumped = sampling.go_on(jump, None);
+            assert!(!jumped.is_steady(jump) && !jumped.is_steady(jump + 6) && jumped.is_steady(jump + 7));
+        }
+        assert_eq!(Sampling::load(Sampling::default().stored()), Sampling::default());
+    }
 
     fn samples(of: &[(u8, u64)]) -> Samples {
         of.iter().map(|(at, bytes)| (*at, Amounts { bytes: *bytes, inodes: 1, more: 300 })).collect()
@@ -307,6 +344,8 @@ mod tests {
         assert_eq!(first_of_month(day(2026, 11, 27)), day(2026, 11, 1));
         assert_eq!(first_of_month(day(2024, 3, 1)), day(2024, 3, 1));
         assert_eq!(first_of_month(0), 0);
+        assert_eq!(first_of_next_month(day(2026, 1, 31)), day(2026, 2, 1));
+        assert_eq!(first_of_next_month(day(2026, 12, 1)), day(2027, 1, 1));
     }
 
     #[test]

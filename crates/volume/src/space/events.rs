@@ -39,10 +39,12 @@ impl Shard {
             _ => (total / SHARE).clamp(BYTES_MIN, BYTES_MAX),
         };
         let now = self.env.wall();
-        let (log, is_over) = {
+        let today = self.today();
+        let (log, is_over, is_steady) = {
             let mut st = self.lock();
             let is_over = st.events.bytes() > most;
-            (if is_over { st.events.largest() } else { st.events.due(now) }, is_over)
+            let log = if is_over { st.events.largest() } else { st.events.due(now) };
+            (log, is_over, st.sampling.is_steady(today))
         };
         let Some((volume, first)) = log else { return Ok(false) };
         let days = {
@@ -50,12 +52,23 @@ impl Shard {
             let volume = if volume == CELL_LOG { 0 } else { volume };
             st.volumes.get(&volume).map_or(0, |v| u64::from(v.properties.audit_days))
         };
+        if !is_over && !is_steady && days > 0 {
+            return Ok(false); // the clock may be wrong, and what is gone does not come back
+        }
         let (from, to) = keys::events_range(volume, first);
         let (page, _) = self.scan(&from, &to, STEP_BLOCKS)?;
         let mut old = Old { keys: Vec::new(), bytes: 0, first };
         let mut next_due = None;
         for (key, record) in &page {
-            let block = Block::decode(volume, record)?;
+            let block = match Block::decode(volume, record) {
+                Ok(block) => block,
+                Err(e) => {
+                    // fsck says which; the other logs go on
+                    tracing::warn!("the event log of volume {volume}: {e}");
+                    next_due = Some(now + NANOS_PER_DAY);
+                    break;
+                }
+            };
             let last = block.events.iter().map(|event| event.at).max().unwrap_or_default();
             let due = last.saturating_add(days * NANOS_PER_DAY);
             if due > now && !is_over {

@@ -8,6 +8,7 @@
 use crate::format::keys;
 use crate::format::samples::{
     Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Samples, Sampling, first_of_month,
+    first_of_next_month,
 };
 use crate::format::stored::Stored;
 use crate::shard::Shard;
@@ -17,19 +18,20 @@ use leeward_env::Work;
 use leeward_env::dates::DAY_SECS;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, NodeId, Result};
+use leeward_meta::Value;
 use std::collections::BTreeMap;
 
 /// So many days each day is kept, and later the first of each month.
 pub const DAILY_DAYS: u32 = 800;
 /// So many days the first of each month is kept.
 pub const MONTHLY_DAYS: u32 = 3660;
-/// Records that one step removes at most.
-const TRIM_RECORDS: usize = 128;
+/// More records than a chunk has before the days of which each is kept.
+const TRIM_RECORDS: usize = 4096;
 const NANOS_PER_DAY: u64 = 1_000_000_000 * DAY_SECS as u64;
 /// More records than a month has.
 const MONTH_RECORDS: usize = 32;
 
-/// What a chunk is now.
+/// What a chunk is now. Who has a name and no sample is there, but nobody knows now what it uses.
 struct Now {
     samples: Samples,
     /// Names and owners of volumes and pools.
@@ -82,8 +84,12 @@ impl Shard {
         let members = self.lock().sampled_members(chunk);
         let (mut samples, mut names) = (Samples::new(), BTreeMap::new());
         for at in members {
-            let Some(amounts) = self.amounts_of(chunk.of, chunk.member(at))? else { continue };
-            samples.insert(at, amounts);
+            match self.amounts_of(chunk.of, chunk.member(at)) {
+                Ok(Some(amounts)) => drop(samples.insert(at, amounts)),
+                Ok(None) => {}
+                // one that cannot be read takes no day from the others
+                Err(e) => tracing::warn!("usage of {:?} {}: {e}", chunk.of, chunk.member(at)),
+            }
             names.extend(self.lock().sampled_name(chunk.of, chunk.member(at)).map(|name| (at, name)));
         }
         Ok(Now { samples, names })
@@ -102,14 +108,17 @@ impl Shard {
                     Err(Error::NotFound | Error::Stale) => return Ok(None),
                     other => other?,
                 };
-                let more = self.lock().events.head(id as u32).changed_at / NANOS_PER_DAY;
+                let st = self.lock();
+                let is_kept = st.volumes.get(&(id as u32)).is_some_and(|v| v.properties.audit_days > 0);
+                let more = if is_kept { st.events.head(id as u32).changed_at / NANOS_PER_DAY } else { 0 };
                 Amounts { bytes: usage.bytes, inodes: usage.files + usage.dirs, more }
             }
             Sampled::User => owned(&self.lock(), UserOrGroup::User(id as u32)),
             Sampled::Group => owned(&self.lock(), UserOrGroup::Group(id as u32)),
             Sampled::Pool => {
                 self.look_at_space(id as _);
-                match self.pools.get(id as _).map(|pool| pool.space()) {
+                let pool = self.pools.get(id as _).filter(|pool| pool.why_away().is_none());
+                match pool.map(|pool| pool.space()) {
                     Some((total, available)) if total > 0 => {
                         Amounts { bytes: total.saturating_sub(available), inodes: 0, more: total }
                     }
@@ -132,6 +141,8 @@ impl State {
             Sampled::Volume => {
                 self.volumes.range(id..).find(|(_, v)| !v.removing).map(|(id, _)| u64::from(*id))
             }
+            // of a part one would think that it is all
+            Sampled::User | Sampled::Group if !self.owners.is_counted(None) => None,
             Sampled::User => self.owners.next_in_cell(UserOrGroup::User(id)),
             Sampled::Group => self.owners.next_in_cell(UserOrGroup::Group(id)),
             Sampled::Pool if from == 0 => Some(0),
@@ -160,27 +171,37 @@ impl State {
 }
 
 impl Tx<'_> {
-    /// All chunks before `next` are sampled; `None`: all.
+    /// All chunks before `next` are sampled on this day; `None`: all.
     fn sampled(&mut self, today: u32, next: Option<u64>) {
-        let sampling = Sampling::at(today, next);
+        let sampling = self.st.sampling.go_on(today, next);
         self.put(keys::sampling(), sampling.stored().encode());
         self.then(Effect::Sampled(sampling));
     }
 
     fn sample(&mut self, chunk: Chunk, today: u32, now: &Now) -> TxResult<()> {
         let id = chunk.id();
-        let (month, day) = (keys::samples(id, first_of_month(today)), keys::samples(id, today));
-        let (mut was, records) = (Samples::new(), self.scan(&month, &day, MONTH_RECORDS, false)?);
-        for (_, record) in &records {
-            SampleRecord::decode(record)?.apply(&mut was);
+        let of_month = keys::samples(id, first_of_month(today));
+        let end = keys::samples(id, first_of_next_month(today));
+        let month = states(&self.scan(&of_month, &end, MONTH_RECORDS, false)?);
+        let before = month.iter().rev().find(|state| state.day < today);
+        let was = before.and_then(|state| state.samples.as_ref());
+        let mut is = now.samples.clone();
+        for at in now.names.keys().filter(|at| !now.samples.contains_key(at)) {
+            is.extend(was.and_then(|was| was.get(at)).map(|amounts| (*at, *amounts)));
         }
-        let is_first = records.is_empty();
-        let record = SampleRecord::between((!is_first).then_some(&was), &now.samples);
-        if !record.entries.is_empty() || is_first && self.ended_with_some(id, &month)? {
-            self.put(day, record.encode());
+        let record = SampleRecord::between(was, &is);
+        let stands = month.iter().any(|state| state.day == today);
+        let ends_all = before.is_none() && self.ended_with_some(id, &of_month)?;
+        if !record.entries.is_empty() || stands || ends_all {
+            self.put(keys::samples(id, today), record.encode());
+            // of a day that the clock showed before: it is to say what it said
+            let later = month.iter().find(|state| state.day > today && !state.is_whole);
+            if let Some((day, samples)) = later.and_then(|state| Some((state.day, state.samples.as_ref()?))) {
+                self.put(keys::samples(id, day), SampleRecord::between(None, samples).encode());
+            }
         }
         self.keep_names(id, today, now)?;
-        if is_first {
+        if before.is_none() && self.st.sampling.is_steady(today) {
             self.trim_samples(id, today)?;
         }
         self.sampled(today, Some(id + 1));
@@ -190,18 +211,14 @@ impl Tx<'_> {
     /// Whether the last record before this key has something.
     fn ended_with_some(&mut self, chunk: u64, before: &keys::Key) -> TxResult<bool> {
         let last = self.scan(&keys::samples(chunk, 0), before, 1, true)?;
-        Ok(match last.first() {
-            None => false,
-            Some((_, record)) => {
-                let record = SampleRecord::decode(record)?;
-                !record.is_whole || !record.entries.is_empty()
-            }
-        })
+        let last = last.first().map(|(_, record)| SampleRecord::decode(record));
+        Ok(last.is_some_and(|last| last.is_ok_and(|last| !last.is_whole || !last.entries.is_empty())))
     }
 
     fn keep_names(&mut self, chunk: u64, today: u32, now: &Now) -> TxResult<()> {
         let key = keys::sampled_names(chunk);
-        let was = self.get(&key)?.map(|names| SampledNames::decode(&names)).transpose()?.unwrap_or_default();
+        // names that cannot be read are those of now
+        let was = self.get(&key)?.and_then(|names| SampledNames::decode(&names).ok()).unwrap_or_default();
         let mut names = was.clone();
         names.0.retain(|_, name| name.gone.is_none_or(|gone| gone.saturating_add(MONTHLY_DAYS) > today));
         for (at, name) in &mut names.0 {
@@ -223,7 +240,9 @@ impl Tx<'_> {
 
     /// Removes what is kept no longer.
     fn trim_samples(&mut self, chunk: u64, today: u32) -> TxResult<()> {
-        let (from, to) = (keys::samples(chunk, 0), keys::samples(chunk, today.saturating_sub(DAILY_DAYS)));
+        // whole months: what differs is nothing without what it differs from
+        let until = first_of_month(today.saturating_sub(DAILY_DAYS));
+        let (from, to) = (keys::samples(chunk, 0), keys::samples(chunk, until));
         for (key, record) in self.scan(&from, &to, TRIM_RECORDS, false)? {
             let day = keys::parse_sampled_day(&key).unwrap_or(0);
             let is_first = SampleRecord::decode(&record).is_ok_and(|record| record.is_whole);
@@ -233,4 +252,31 @@ impl Tx<'_> {
         }
         Ok(())
     }
+}
+
+/// What a chunk was after a record.
+struct StateOn {
+    day: u32,
+    is_whole: bool,
+    /// `None`: what it differs from cannot be read.
+    samples: Option<Samples>,
+}
+
+fn states(records: &[(keys::Key, Value)]) -> Vec<StateOn> {
+    let mut samples = None::<Samples>;
+    let after = |(key, record): &(keys::Key, Value)| {
+        let day = keys::parse_sampled_day(key)?;
+        let record = SampleRecord::decode(record);
+        let is_whole = record.as_ref().is_ok_and(|record| record.is_whole);
+        samples = match record {
+            Ok(record) if is_whole || samples.is_some() => {
+                let mut is = samples.take().unwrap_or_default();
+                record.apply(&mut is);
+                Some(is)
+            }
+            _ => None,
+        };
+        Some(StateOn { day, is_whole, samples: samples.clone() })
+    };
+    records.iter().filter_map(after).collect()
 }

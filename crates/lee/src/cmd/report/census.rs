@@ -4,7 +4,7 @@ use super::Form;
 use super::paper::comma_separated;
 use crate::cmd::Invocation;
 use crate::fail::Fail;
-use crate::output::{self, Side, Table};
+use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
 use crate::{mounts, size, system};
 use leeward_lab::page::Page;
@@ -129,7 +129,7 @@ fn cells((name, counted): &(String, Counted)) -> [String; 4] {
 }
 
 fn text(path: &str, counted: &FilesCounted, parts: &[Part]) -> String {
-    let mut text = format!("{path}: {}\n", summary(counted));
+    let mut text = format!("{}: {}\n", printable(path), summary(counted));
     for part in parts.iter().filter(|_| counted.files.files > 0) {
         let columns = [
             (part.head, Side::Left),

@@ -5,7 +5,7 @@
 use super::places::Paths;
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, PathText, Reply, Request};
-use crate::format::events::{Block, Event, Named, Rights, What};
+use crate::format::events::{Block, Event, LogHead, Named, Rights, What};
 use crate::format::keys::{self, CELL_LOG};
 use crate::shard::Shard;
 use leeward_fs::{Error, Kind, NodeId, Result as FsResult};
@@ -190,8 +190,8 @@ impl Reply for EventPage {
 
 /// What is looked at: `VOLUME.INODE.NUMBER` as a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Position {
-    volume: u32,
+pub(crate) struct Position {
+    pub(crate) volume: u32,
     /// The directory or file; 0: there is none of this path.
     inode: u64,
     /// The next event; with the newest first, the one after the next.
@@ -237,7 +237,7 @@ impl Request for EventList {
             false => page.read_on(),
         };
         let more = read.map_err(about("the event log"))?;
-        let lost = if self.newest_first { 0 } else { number - start.number };
+        let lost = if self.newest_first { 0 } else { number - start.number + page.lost };
         Ok(EventPage { events: page.events, cursor: page.at.text(), more, lost })
     }
 }
@@ -265,7 +265,11 @@ impl EventList {
             (None, Some(path)) => shard.place_of_events(path)?,
         };
         let is_at_end = self.newest_first || self.cursor.is_some();
-        let next = shard.lock().events.head(found.volume).next;
+        // what is being written may not become durable, and its numbers are given again
+        let head =
+            shard.kv.get(&keys::log_head(found.volume)).map_err(|e| about("the event log")(e.into()))?;
+        let head = head.map(|head| LogHead::decode(&head)).transpose().map_err(about("the event log"))?;
+        let next = head.unwrap_or_default().next;
         Ok(Position { number: if is_at_end { next } else { 0 }, ..found })
     }
 }
@@ -273,7 +277,7 @@ impl EventList {
 impl Shard {
     /// The volume of a path, and what is there. Where nothing is there any more, the volume that it would
     /// be in.
-    fn place_of_events(&self, path: &str) -> Result<Position, Failure> {
+    pub(crate) fn place_of_events(&self, path: &str) -> Result<Position, Failure> {
         let mut above = path;
         loop {
             match self.resolve(above) {
@@ -300,13 +304,15 @@ struct Page<'a> {
     /// The path that was asked for, without a slash at the end.
     under: Option<Vec<u8>>,
     events: Vec<EventInfo>,
+    /// Events that were removed while the page was read.
+    lost: u64,
 }
 
 impl<'a> Page<'a> {
     fn new(request: &'a EventList, shard: &'a Shard, at: Position) -> Page<'a> {
         let under = request.path.as_ref().map(|path| path.trim_end_matches('/').as_bytes().to_vec());
         let paths = Paths::new(shard, at.volume);
-        Page { request, shard, at, paths, under, events: Vec::new() }
+        Page { request, shard, at, paths, under, events: Vec::new(), lost: 0 }
     }
 
     /// From `at` on; whether there may be more.
@@ -321,7 +327,8 @@ impl<'a> Page<'a> {
             for (key, record) in &page {
                 let first = keys::parse_event(key).unwrap_or_default();
                 let block = Block::decode(self.at.volume, record)?;
-                let from = self.at.number;
+                self.lost += first.saturating_sub(self.at.number);
+                let from = self.at.number.max(first);
                 for (number, event) in (first..).zip(&block.events).filter(|(n, _)| *n >= from) {
                     if self.events.len() >= self.request.limit {
                         return Ok(true);

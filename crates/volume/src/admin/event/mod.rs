@@ -16,8 +16,8 @@ use leeward_env::Ctx;
 use leeward_fs::{Kind, NodeId};
 
 impl Shard {
-    /// Keeps in the event log of the cell that somebody asked for this, if that is kept of it. What cannot
-    /// be kept is in the process's log.
+    /// Keeps in the event log of the cell that somebody asks for this, if that is kept of it. To be called
+    /// before it is done.
     pub(crate) fn note_request(&self, ctx: &Ctx, request: &AnyRequest) {
         if !request.is_noted() {
             return;
@@ -30,9 +30,7 @@ impl Shard {
             kind: Kind::Dir,
             what: What::Asked(text.into()),
         };
+        // it is in the commit of what the request changes first, or in one before
         self.lock().events.add(CELL_LOG, &event);
-        if let Err(e) = self.commit_now(&Ctx::system()) {
-            tracing::warn!("it cannot be kept that user {} asked for {}: {e}", ctx.uid, request.name());
-        }
     }
 }

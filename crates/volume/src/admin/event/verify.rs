@@ -77,18 +77,16 @@ impl Request for EventVerify {
             let head = heads.get(volume).copied().unwrap_or_default();
             let before = self.against.iter().find(|mark| mark.volume == *name);
             let mut chain = Chain::new(*volume, head);
+            // what was honest ended where a block ends
+            let mut is_found = head.first == head.next && before.is_some_and(|mark| is_of(mark, &head));
             let followed = each(&*moment, keys::events_range(*volume, 0), |key, record| {
                 let (first, _) = chain.reached();
                 let block = chain.block(key, record).map_err(Error::Corrupt)?;
                 let (next, digest) = chain.reached();
                 for (number, digest) in [(first, Some(block.before)), (next, digest)] {
-                    let is_other = |mark: &&LogMark| {
-                        mark.next == number
-                            && digest.is_some_and(|digest| mark.digest != hex::encode(&digest))
-                    };
-                    if let Some(mark) = before.filter(is_other) {
-                        return Err(Error::Corrupt(differs(mark)));
-                    }
+                    let mark = before.filter(|mark| mark.next == number);
+                    is_found |=
+                        mark.zip(digest).is_some_and(|(mark, digest)| mark.digest == hex::encode(&digest));
                 }
                 Ok(())
             });
@@ -102,6 +100,10 @@ impl Request for EventVerify {
                     format!("it ends before event {}: {} were there", head.next, mark.next)
                 });
             }
+            let is_kept = |mark: &&LogMark| (head.first..=head.next).contains(&mark.next);
+            if let Some(mark) = before.filter(is_kept).filter(|_| !is_found) {
+                wrong.get_or_insert_with(|| differs(mark));
+            }
             let mark = LogMark { volume: name.clone(), next: head.next, digest: hex::encode(&head.digest) };
             let too_old = before.map(|mark| mark.next).filter(|next| *next < head.first);
             logs.push(LogVerified { mark, first: head.first, bytes: head.bytes, wrong, too_old });
@@ -109,6 +111,10 @@ impl Request for EventVerify {
         let is_missing = |mark: &&LogMark| !names.values().any(|name| *name == mark.volume);
         Ok(LogsVerified { logs, missing: self.against.iter().filter(is_missing).cloned().collect() })
     }
+}
+
+fn is_of(mark: &LogMark, head: &LogHead) -> bool {
+    mark.next == head.next && mark.digest == hex::encode(&head.digest)
 }
 
 fn differs(mark: &LogMark) -> String {

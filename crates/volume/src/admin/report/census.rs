@@ -229,7 +229,7 @@ impl Count<'_> {
 
     fn file(&mut self, inode: &Inode) {
         let one = Counted { files: 1, bytes: inode.size, allocated: inode.allocated };
-        let days = (self.now_secs - inode.times[time::M].secs).div_euclid(86_400);
+        let days = self.now_secs.saturating_sub(inode.times[time::M].secs).div_euclid(86_400);
         let size = SIZES.iter().position(|most| inode.size <= *most).unwrap_or(SIZES.len() - 1);
         let age = AGES.iter().position(|most| days < i64::from(*most)).unwrap_or(AGES.len() - 1);
         self.found.linked += u64::from(inode.nlink > 1);

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 pub use crate::format::samples::Sampled;
 
+/// So many months a cell may not have been served, and its last state is that of later days.
+const MONTHS_BACK: u32 = 24;
 /// Records of a chunk that are read at once.
 const PAGE: usize = 4096;
 
@@ -139,7 +141,7 @@ impl Request for UsageReport {
                     continue;
                 }
                 let mut row = run.row(id, &mut sums, self.daily.then(Vec::new));
-                shard.name_sampled(self.of, names.0.get(&at), run.last(to), &mut row);
+                shard.name_sampled(self, names.0.get(&at), run.last(to), &mut row);
                 if row.begin != Used::default() || row.end != Used::default() || row.peak_bytes > 0 {
                     rows.push(row);
                 }
@@ -158,8 +160,7 @@ impl UsageReport {
         chunk: Chunk,
         (from, to): (Day, Day),
     ) -> leeward_fs::Result<BTreeMap<u8, Run>> {
-        // a month has a whole record, but perhaps not at its beginning
-        let begin = first_of_month(first_of_month(from.0).saturating_sub(1));
+        let begin = last_whole(moment, chunk, from)?;
         let mut runs = Runs::default();
         let end = keys::samples(chunk.id(), to.0.saturating_add(1));
         let mut next = keys::samples(chunk.id(), begin);
@@ -175,8 +176,12 @@ impl UsageReport {
             }
         }
         if self.to.is_none() {
-            let now = SampleRecord::between(None, &shard.amounts_now(chunk)?);
-            runs.add(to, &now);
+            let mut now = shard.amounts_now(chunk)?;
+            if chunk.of == Sampled::Pool {
+                // of one that is away nobody knows
+                runs.state.iter().for_each(|(at, amounts)| drop(now.entry(*at).or_insert(*amounts)));
+            }
+            runs.add(to, &SampleRecord::between(None, &now));
         }
         Ok(runs.runs)
     }
@@ -197,6 +202,20 @@ fn first_kept(moment: &dyn Moment, of: Sampled) -> leeward_fs::Result<Option<Day
     }
 }
 
+/// The first day of a month in which the state on a day can be found: the first record of a month is whole.
+fn last_whole(moment: &dyn Moment, chunk: Chunk, on: Day) -> leeward_fs::Result<u32> {
+    let mut first = first_of_month(on.0);
+    for _ in 0..MONTHS_BACK {
+        let (start, end) =
+            (keys::samples(chunk.id(), first), keys::samples(chunk.id(), on.0.saturating_add(1)));
+        if first == 0 || !moment.scan(&start, &end, 1)?.is_empty() {
+            break;
+        }
+        first = first_of_month(first - 1);
+    }
+    Ok(first)
+}
+
 fn names_of(moment: &dyn Moment, chunk: Chunk) -> leeward_fs::Result<SampledNames> {
     let key = keys::sampled_names(chunk.id());
     let found = moment.scan(&key, &keys::after(&key), 1)?;
@@ -205,24 +224,36 @@ fn names_of(moment: &dyn Moment, chunk: Chunk) -> leeward_fs::Result<SampledName
 
 impl Shard {
     /// Adds what samples do not have.
-    fn name_sampled(&self, of: Sampled, name: Option<&SampledName>, last: Amounts, row: &mut UsageOf) {
+    fn name_sampled(
+        &self,
+        request: &UsageReport,
+        name: Option<&SampledName>,
+        last: Amounts,
+        row: &mut UsageOf,
+    ) {
+        let is_past = |day: &Day| request.to.is_none_or(|to| *day <= to);
         row.name = name.map(|name| name.name.to_string());
-        row.uid = name.filter(|_| of == Sampled::Volume).map(|name| name.uid);
-        row.gone = name.and_then(|name| name.gone).map(Day);
+        row.uid = name.filter(|_| request.of == Sampled::Volume).map(|name| name.uid);
+        row.gone = name.and_then(|name| name.gone).map(Day).filter(is_past);
         let st = self.lock();
-        match of {
+        let id = row.id as u32;
+        match request.of {
             Sampled::Volume => {
-                let id = row.id as u32;
-                if let Some(volume) = st.volumes.get(&id).filter(|volume| !volume.removing) {
-                    (row.name, row.uid, row.gone) = (Some(volume.name.clone()), Some(volume.uid), None);
+                match st.volumes.get(&id).filter(|volume| !volume.removing) {
+                    Some(volume) => {
+                        (row.name, row.uid, row.gone) = (Some(volume.name.clone()), Some(volume.uid), None);
+                    }
+                    // removed since the last sample
+                    None if row.gone.is_none() && request.to.is_none() => row.gone = Some(Day(self.today())),
+                    None => {}
                 }
                 row.changed = (last.more > 0).then_some(Day(last.more as u32));
                 row.limit_bytes = st.quotas.get(NodeId::new(id, 1)).map_or(0, |quota| quota.limit.0);
             }
             Sampled::Pool => {
                 row.limit_bytes = last.more;
-                if row.gone.is_none() {
-                    row.name = Some(st.pool_name(row.id as _));
+                if row.id == 0 || st.pools.contains_key(&(row.id as _)) {
+                    (row.name, row.gone) = (Some(st.pool_name(row.id as _)), None);
                 }
             }
             Sampled::User | Sampled::Group => {}
