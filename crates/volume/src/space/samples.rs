@@ -7,7 +7,7 @@
 
 use crate::format::keys;
 use crate::format::samples::{
-    Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Samples, Sampling, first_of_month,
+    Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Samples, first_of_month,
     first_of_next_month,
 };
 use crate::format::stored::Stored;

@@ -179,7 +179,9 @@ impl UsageReport {
             let mut now = shard.amounts_now(chunk)?;
             if chunk.of == Sampled::Pool {
                 // of one that is away nobody knows
-                runs.state.iter().for_each(|(at, amounts)| drop(now.entry(*at).or_insert(*amounts)));
+                for (at, amounts) in &runs.state {
+                    now.entry(*at).or_insert(*amounts);
+                }
             }
             runs.add(to, &SampleRecord::between(None, &now));
         }
