@@ -178,8 +178,12 @@ tested_by_itself() {
 }
 
 errors_say_what_to_do() {
-  if lee backup add home --to "$CELL/vault" --password-file "$PASSWORD" 2>"$WORK/e"; then return 1; fi
-  grep -q 'in the cell' "$WORK/e"
+  local place
+  ln -s "$MNT" "$WORK/link"
+  for place in "$CELL/vault" "$MNT/vault" "$MNT" "$WORK/link" "$WORK/link/not/yet"; do
+    if lee backup add home --to "$place" --password-file "$PASSWORD" 2>"$WORK/e"; then return 1; fi
+    grep -q 'in the cell' "$WORK/e"
+  done
   mv "$VAULT" "$VAULT.away"
   if lee backup run home 2>"$WORK/e"; then return 1; fi
   grep -q 'is it mounted' "$WORK/e"

@@ -218,6 +218,11 @@ impl Identities {
         same(&format!("{node:?} is another inode: link structure"), known, ino)
     }
 
+    /// The target's number of an inode of the model, if it was met.
+    pub(crate) fn target_of(&self, ino: Ino) -> Option<NodeId> {
+        self.target.get(&ino).copied()
+    }
+
     /// Forgets inodes that the model no longer has: their numbers may come again.
     fn retain(&mut self, model: &Model) {
         self.target.retain(|&ino, _| model.inode(ino).is_ok());

@@ -241,7 +241,9 @@ impl<T: Target> Harness<T> {
             && let Some((dir, _)) = snap_dir.split()
         {
             let live = self.model_inode(&Where::Path(dir.clone()));
-            let node = self.target_inode(&Where::Path(dir));
+            // a target that died while it took the snapshot says nothing any more
+            let met = live.and_then(|live| self.identities.target_of(live));
+            let node = self.target_inode(&Where::Path(dir)).or(met);
             if let (Some(live), Some(node)) = (live, node) {
                 self.note_tree(view, live, node);
             }

@@ -636,3 +636,57 @@ fn locks_exclude_those_who_remove() {
     let again = Lock::take(&repository, &holder("one"), true);
     assert!(again.is_ok());
 }
+
+/// A place where nothing can be removed.
+struct OnlyAdds(Arc<dyn Files>);
+
+impl Files for OnlyAdds {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.0.get(name)
+    }
+
+    fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+        self.0.get_range(name, offset, len)
+    }
+
+    fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        self.0.put(name, bytes)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        Err(Error::new(ErrorKind::Place, format!("{name}: access denied")))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {
+        self.0.list(dir)
+    }
+
+    fn settle_removals(&self, dir: &str) -> Result<()> {
+        self.0.settle_removals(dir)
+    }
+}
+
+#[test]
+fn backups_are_made_where_nothing_can_be_removed() {
+    let inner = on(&SimDisk::new(21));
+    let files: Arc<dyn Files> = Arc::new(OnlyAdds(inner.clone()));
+    create(&files).expect("made");
+    let env = Env::sim(1);
+    let holder = Holder { hostname: "here".into(), username: "one".into() };
+    let mut tree = Tree::new(1);
+    for round in 1..=3 {
+        let repository = Arc::new(Repository::open(&env, &files, PASSWORD).expect("opened"));
+        let lock = Lock::take(&repository, &holder, false).expect("locks of before count no more");
+        repository.load_index().expect("loaded");
+        let mut saver = Saver::new(&repository).expect("a saver").under(&lock);
+        let of = (&Shown { now: &tree, before: None } as &dyn Source, &b"home"[..], 1);
+        store(of, None, &mut saver, &repository, &Unwatched).and_then(|_| saver.finish()).expect("stored");
+        drop(lock);
+        assert_eq!(inner.list("locks").expect("listed").len(), round, "each stays");
+        tree.clock += 1;
+    }
+}

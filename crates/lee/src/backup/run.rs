@@ -22,7 +22,8 @@ use leeward_volume::admin::{
     BackupInfo, BackupMade, BackupNote, BackupTested, Failure, SnapCreate, SnapInfo, SnapList, SnapRemove,
     VolumeShow,
 };
-use leeward_volume::format::schedule::{Keep, expired};
+use leeward_volume::format::backups::KeptBackups;
+use leeward_volume::format::schedule::expired;
 use std::sync::Arc;
 
 /// Names of snapshots that backups take begin with this.
@@ -283,10 +284,16 @@ impl Shared {
         let lineage = self.lineage(backup, snapshot)?;
         // what it is to keep may have been changed meanwhile
         let backup = &self.still(backup)?;
-        let keep: Keep = backup.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
+        let keep: KeptBackups = backup.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))?;
+        if keep == KeptBackups::All && !prune {
+            return Ok(None); // it may be a place where nothing can be removed
+        }
         let own = own(repository, &lineage).map_err(|e| refusal(&e))?;
         let times: Vec<i64> = own.iter().map(|(_, snapshot)| snapshot.time.secs).collect();
-        let old = expired(&times, now, keep);
+        let old = match keep {
+            KeptBackups::All => Vec::new(),
+            KeptBackups::Newest(keep) => expired(&times, now, keep),
+        };
         let gone: Vec<Id> =
             own.iter().filter(|(_, s)| old.contains(&s.time.secs)).map(|(id, _)| *id).collect();
         let due = prune || now - backup.pruned_secs.max(backup.since_secs) > PRUNE_SECS;
@@ -301,7 +308,12 @@ impl Shared {
             }
             Err(e) => return Err(refusal(&e)),
         };
-        gone.iter().try_for_each(|id| repository.remove_snapshot(id)).map_err(|e| refusal(&e))?;
+        gone.iter().try_for_each(|id| repository.remove_snapshot(id)).map_err(|e| {
+            let mut refused = refusal(&e);
+            refused.message +=
+                ": the backup was made; if nothing can be removed there, add it again with --keep all";
+            refused
+        })?;
         if due {
             let watch = Watched { of: self, id: id_of(backup) };
             prune::prune(repository, &lock, &watch).map_err(|e| refusal(&e))?;

@@ -105,7 +105,8 @@ struct AddArgs {
     /// How long after a backup the next one is begun, such as 1h or 24h
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = when::parse_interval)]
     every: u32,
-    /// Which backups are kept: the newest of so many hours, days, weeks, months and years
+    /// Which backups are kept: the newest of so many hours, days, weeks, months and years; all: none goes, for a place
+    /// where nothing can be removed
     #[arg(long, value_name = "COUNTS", default_value = "7d5w6m")]
     keep: String,
     /// How long after a test of the last backup the next one is begun, see `lee backup test`; never: only when asked
@@ -229,7 +230,10 @@ fn place(invocation: &Invocation, text: &str) -> Result<String, Fail> {
     }
     let path = absolute(text)?;
     let cell = invocation.cell()?;
-    if Path::new(&path).starts_with(cell.path()) {
+    let there = Path::new(&path).canonicalize().ok().or_else(|| mounts::resolve(Path::new(&path)));
+    let resolved = there.unwrap_or_else(|| path.clone().into());
+    let is_mounted = mounts::containing(&resolved).is_some_and(|mount| mount.cell == cell.path());
+    if is_mounted || resolved.starts_with(cell.path()) {
         return Err(Fail::usage(format!("--to {text}: that is in the cell, which a backup is to outlast")));
     }
     Ok(path)

@@ -398,9 +398,12 @@ pub const METRICS: &[Metric] = &[
         out.count(&[], s.figures.df.live_bytes);
     }),
     gauge("leeward_volumes", "Number of volumes.", |s, out| out.count(&[], s.figures.volumes)),
-    gauge("leeward_quotas", "Quotas on volumes and directories.", |s, out| out.count(&[], s.figures.quotas)),
+    gauge("leeward_quotas", "Quotas on volumes and directories, and limits of users and groups.", |s, out| out.count(&[], s.figures.quotas)),
     gauge("leeward_quotas_nearly_full", "Quotas of which less than a twentieth is left.", |s, out| {
         out.count(&[], s.figures.quotas_nearly_full);
+    }),
+    gauge("leeward_event_log_bytes", "Bytes of the event logs of all volumes (lee audit).", |s, out| {
+        out.count(&[], s.figures.event_log_bytes);
     }),
     // pools, of which a cell has 256 at most
     gauge("leeward_pool_bytes", "Size of a pool: bytes that data can fill.", |s, out| {

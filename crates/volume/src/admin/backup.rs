@@ -3,9 +3,8 @@
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::cell::Cell;
-use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, LastBackup, LastTest};
+use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, KeptBackups, LastBackup, LastTest};
 use crate::format::keys;
-use crate::format::schedule::Keep;
 use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::snapshots::reader::SnapshotReader;
@@ -32,7 +31,7 @@ pub struct BackupInfo {
     pub password_file: String,
     /// Seconds from one backup to the next.
     pub every_secs: u32,
-    /// Which backups are kept, such as `7d5w6m`.
+    /// Which backups are kept, such as `7d5w6m`, or `all`.
     pub keep: String,
     /// When it was made, seconds since 1970.
     #[serde(default)]
@@ -134,7 +133,7 @@ impl Request for BackupSet {
 
 fn record_of(backup: &BackupInfo) -> Result<BackupRecord, Failure> {
     let wrong = |why: String| Failure::new(libc::EINVAL, why);
-    let keep: Keep = backup.keep.parse().map_err(wrong)?;
+    let keep: KeptBackups = backup.keep.parse().map_err(wrong)?;
     if backup.every_secs < EVERY_SECS_MIN {
         return Err(wrong(format!("an interval is {EVERY_SECS_MIN} s at least")));
     }

@@ -60,7 +60,7 @@ pub struct Figures {
     pub volumes: u64,
     /// Volumes that the background is removing.
     pub volumes_removing: u64,
-    /// Quotas on volumes and directories.
+    /// Quotas on volumes and directories, and limits of users and groups.
     pub quotas: u64,
     /// Quotas with less than a twentieth left.
     pub quotas_nearly_full: u64,
@@ -68,6 +68,8 @@ pub struct Figures {
     pub snapshot_held_bytes: u64,
     /// Bytes of data that wait for trim.
     pub trim_bytes: u64,
+    /// Bytes of all event logs.
+    pub event_log_bytes: u64,
 }
 
 impl Shard {
@@ -99,6 +101,7 @@ impl Shard {
         figures.volumes = st.volumes.len() as u64 - figures.volumes_removing;
         let held: i64 = st.volumes.keys().map(|id| st.snapshots.held(*id).held.bytes).sum();
         figures.snapshot_held_bytes = held.max(0) as u64;
+        figures.event_log_bytes = st.events.bytes();
         figures.trim_bytes = st.snapshots.all_doomed().bytes.max(0) as u64;
         for (dir, quota) in st.quotas.iter() {
             figures.quotas += 1;

@@ -5,6 +5,8 @@ use crate::format::schedule::Keep;
 use crate::format::stored::Stored;
 use leeward_fs::{Error, Result};
 use leeward_meta::Value;
+use std::fmt;
+use std::str::FromStr;
 
 const VERSION: u8 = 2;
 /// Had nothing of tests.
@@ -18,6 +20,35 @@ pub const BACKUPS_MAX: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackupsRecord(pub Vec<BackupRecord>);
 
+/// Which backups are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptBackups {
+    /// All: for a place where nothing can be removed.
+    All,
+    /// The newest of some hours, days, weeks, months and years.
+    Newest(Keep),
+}
+
+impl FromStr for KeptBackups {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<KeptBackups, String> {
+        match text {
+            "all" => Ok(KeptBackups::All),
+            _ => text.parse().map(KeptBackups::Newest).map_err(|why: String| format!("{why}, or all")),
+        }
+    }
+}
+
+impl fmt::Display for KeptBackups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeptBackups::All => f.write_str("all"),
+            KeptBackups::Newest(keep) => keep.fmt(f),
+        }
+    }
+}
+
 /// A place that a volume is backed up to, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupRecord {
@@ -28,7 +59,7 @@ pub struct BackupRecord {
     /// Seconds from one backup to the next.
     pub every_secs: u32,
     /// Which backups are kept.
-    pub keep: Keep,
+    pub keep: KeptBackups,
     /// When it was made, seconds since 1970.
     pub since_secs: i64,
     /// When what nothing refers to was removed from the repository, seconds since 1970; 0: never.
@@ -248,6 +279,17 @@ mod tests {
         };
         let other = BackupRecord { last: Some(last), tested: Some(tested), ..untested.clone() };
         BackupsRecord(vec![untested, other])
+    }
+
+    #[test]
+    fn what_is_kept_is_all_or_the_newest() {
+        for text in ["all", "7d5w6m"] {
+            assert_eq!(text.parse::<KeptBackups>().map(|keep| keep.to_string()), Ok(text.to_string()));
+        }
+        for text in ["", "All", "all7d", "0d"] {
+            let why = text.parse::<KeptBackups>().expect_err(text);
+            assert!(why.ends_with(", or all"), "{why}");
+        }
     }
 
     #[test]
