@@ -113,8 +113,9 @@ impl Authority {
         self.token(&accounts, token, (None, wait))
     }
 
-    /// The user who logs in at a machine by a token, until when that lasts as seconds since 1970. Rights of
-    /// files are those of the user, so a token with limits of its own is refused: it would give more than it says.
+    /// The user who logs in at a machine by a token, until when that lasts as seconds since 1970.
+    /// Rights of files are those of the user, so a token with limits of its own is refused: it
+    /// would give more than it says.
     ///
     /// # Errors
     /// As of [`Authority::bearer`]; [`Refusal::OutOfScope`] of a token that is limited.

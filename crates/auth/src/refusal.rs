@@ -41,7 +41,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the same credential may be good in a moment: whoever is to be asked has not answered.
+    /// Whether the same credential may be good in a moment: whoever is to be asked has not
+    /// answered.
     pub fn is_passing(&self) -> bool {
         matches!(self, Refusal::WouldBlock | Refusal::Fetching | Refusal::Unavailable(_))
     }

@@ -3,8 +3,8 @@
 //! The identifier names the key of the cell that signed it, the user, and the generation of that
 //! user's tokens: `leeward:1:KEY:GENERATION:ID:USER`. Caveats are those that grid clients know:
 //! `activity:A,B`, `path:/p`, `before:2026-11-21T13:00:00Z`. Each one takes away, none gives. A
-//! caveat that is not understood makes the token refused. `host:NAME` is understood where users of that
-//! machine log in, and nowhere else: such a token opens no door.
+//! caveat that is not understood makes the token refused. `host:NAME` is understood where users of
+//! that machine log in, and nowhere else: such a token opens no door.
 
 use crate::jws;
 use crate::macaroon::{Macaroon, Version};
@@ -235,8 +235,8 @@ pub(crate) struct ParsedToken {
     pub(crate) until_secs: Option<i64>,
 }
 
-/// Binds a token of a cell to a machine: it is good for logins there, and for nothing else. Any other token stays as it
-/// is, as only its issuer can narrow it.
+/// Binds a token of a cell to a machine: it is good for logins there, and for nothing else. Any
+/// other token stays as it is, as only its issuer can narrow it.
 pub fn bound_to_host(token: &str, host: &str) -> String {
     let Ok(macaroon) = Macaroon::from_text(token) else { return token.into() };
     let caveat = format!("host:{host}");

@@ -1,5 +1,6 @@
-//! Fuzz targets: credentials as strangers make them up, and as those change them who have one. What is accepted never allows more than what the cell, or an
-//! issuer, signed. `docs/TESTING.md` says how they are run for longer.
+//! Fuzz targets: credentials as strangers make them up, and as those change them who have one. What
+//! is accepted never allows more than what the cell, or an issuer, signed. `docs/TESTING.md` says
+//! how they are run for longer.
 #![allow(missing_docs)]
 
 mod rig;
@@ -165,7 +166,8 @@ fn a_token_that_is_asked_for_never_widens() {
     });
 }
 
-/// A token whose holder took bytes out, put some in and changed some is none, or says what it said; where it is for nobody signs.
+/// A token whose holder took bytes out, put some in and changed some is none, or says what it said;
+/// where it is for nobody signs.
 #[test]
 fn a_changed_macaroon_is_none() {
     let (rig, paths) = (Rig::new(), everything());

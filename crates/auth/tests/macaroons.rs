@@ -1,4 +1,5 @@
-//! Tokens of the cell: made, narrowed by whoever has them, asked for at a door, revoked. A caveat never widens.
+//! Tokens of the cell: made, narrowed by whoever has them, asked for at a door, revoked. A caveat
+//! never widens.
 #![allow(missing_docs)]
 
 mod rig;

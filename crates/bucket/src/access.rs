@@ -66,7 +66,8 @@ impl Bucket {
         Self::build(place, with_credentials(builder(place), place.url.profile.as_deref())?)
     }
 
-    /// The same with calls of one attempt, which end within a second: for one who asks again soon anyway.
+    /// The same with calls of one attempt, which end within a second: for one who asks again soon
+    /// anyway.
     ///
     /// # Errors
     /// Wrong.

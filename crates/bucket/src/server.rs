@@ -136,8 +136,8 @@ impl Server {
         self.shared.delay_micros.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Whether conditions of a put are looked at some time before it is done, as by a store that keeps no order among
-    /// those that ask at the same time.
+    /// Whether conditions of a put are looked at some time before it is done, as by a store that
+    /// keeps no order among those that ask at the same time.
     pub fn set_racy(&self, racy: bool) {
         self.shared.state.lock().is_racy = racy;
     }

@@ -6,8 +6,8 @@
 //! others use.
 //!
 //! **Nothing in it is trusted.** Its user verifies what comes from it, and asks elsewhere if that
-//! fails. So the cache needs no order of writes, no syncs and no checksums of content. Its files may
-//! be old, torn, damaged or foreign, and may be deleted at any time.
+//! fails. So the cache needs no order of writes, no syncs and no checksums of content. Its files
+//! may be old, torn, damaged or foreign, and may be deleted at any time.
 //!
 //! **Nobody waits for it long.** It has threads of its own that read and write. A reader waits for
 //! a moment. A part is not kept when too many writes wait already. A disk that fails or hangs is
@@ -153,8 +153,8 @@ struct Health {
 
 impl<K: Key> DiskCache<K> {
     /// A cache of up to `bytes` bytes in the root of `disk`, called `name` in messages. It begins
-    /// with the parts that a cache of the same thing, which `of` names, left there. The caller makes
-    /// sure that nobody else uses the directory.
+    /// with the parts that a cache of the same thing, which `of` names, left there. The caller
+    /// makes sure that nobody else uses the directory.
     ///
     /// # Errors
     /// The disk's.
@@ -255,8 +255,8 @@ impl<K: Key> DiskCache<K> {
         }
     }
 
-    /// Keeps a part, of at most as many bytes as one may have, in whole blocks, if there is time for it.
-    /// One that is there already stays.
+    /// Keeps a part, of at most as many bytes as one may have, in whole blocks, if there is time
+    /// for it. One that is there already stays.
     pub fn keep(&self, part: K, bytes: &[u8]) {
         let core = &*self.0;
         let is_there = |kept: PartPosition<K>| kept.part.encode() == part.encode();

@@ -1,7 +1,8 @@
 //! The files of the cache on disk: slots, and an index of their content.
 //!
-//! `leeward.index` begins with a block that says what is cached. Then follow 32 bytes for each slot:
-//! key (20 bytes), length u32, their checksum u32, zeros, all little-endian. Nothing is ever synced.
+//! `leeward.index` begins with a block that says what is cached. Then follow 32 bytes for each
+//! slot: key (20 bytes), length u32, their checksum u32, zeros, all little-endian. Nothing is ever
+//! synced.
 
 use crate::{BLOCK_BYTES, Form, Key};
 use leeward_env::disk::real::AlignedBuf;

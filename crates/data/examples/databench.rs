@@ -1,7 +1,7 @@
 //! Measures the data log on a real directory: `databench DIR [MiB]`.
 //!
-//! Prints rates of sealing alone (no store), append and put of noise and of text, cold sequential reads, and small random
-//! reads. The directory's files are removed.
+//! Prints rates of sealing alone (no store), append and put of noise and of text, cold sequential
+//! reads, and small random reads. The directory's files are removed.
 #![allow(clippy::disallowed_methods)]
 
 use leeward_data::{Addr, Catalog, Compression, DataLog, Object, Options, Owner, PoolId, SegmentInfo};

@@ -1,10 +1,10 @@
-//! The cache of stored bytes on a local disk, behind the one in memory, for pools whose stores are far
-//! away.
+//! The cache of stored bytes on a local disk, behind the one in memory, for pools whose stores are
+//! far away.
 //!
 //! It holds **parts** of objects as they are stored: 64 KiB of the body, or of index and trailer.
-//! Objects never change, so a part never changes either; it can only leave. Data from it is verified
-//! by the checksums of the object itself, just as data from a store is. Where they do not match, the
-//! store is asked.
+//! Objects never change, so a part never changes either; it can only leave. Data from it is
+//! verified by the checksums of the object itself, just as data from a store is. Where they do not
+//! match, the store is asked.
 
 use crate::{Object, PoolId};
 use leeward_cache::{BLOCK_BYTES, Form, Key};

@@ -1,4 +1,5 @@
-//! The cache on a local disk: what is in it is used, nothing in it is believed, and whatever its disk does, reads are right.
+//! The cache on a local disk: what is in it is used, nothing in it is believed, and whatever its
+//! disk does, reads are right.
 #![allow(clippy::disallowed_methods)]
 
 mod support;

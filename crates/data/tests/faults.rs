@@ -23,7 +23,8 @@ fn disk_store(disk: &SimDisk) -> Arc<dyn Store> {
     Arc::new(DirStore::new(Arc::new(disk.clone()), "pool"))
 }
 
-/// Writes, seals and cleans; goes on after errors as a process would that does not know the power is off.
+/// Writes, seals and cleans; goes on after errors as a process would that does not know the power
+/// is off.
 fn script(log: &DataLog, catalog: &TestCatalog) -> Written {
     let mut random = Random(3);
     let mut written = Written::new();

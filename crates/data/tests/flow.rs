@@ -347,7 +347,8 @@ fn readers_share_what_they_fetch() {
     assert_eq!(rig.store.gets.load(Ordering::Relaxed), 2, "one for the index, one for the unit");
 }
 
-/// A segment is not put before its owner has taken note of every append, though it is sealed and waited for.
+/// A segment is not put before its owner has taken note of every append, though it is sealed and
+/// waited for.
 #[test]
 fn held_segments_wait() {
     let rig = Rig::new(options());
@@ -379,8 +380,8 @@ fn adopt() {
     assert!(matches!(absent, Err(Error::Store(leeward_pool::Error::NotFound(_)))));
 }
 
-/// An object laid out in the segment's own buffer has its index where a dead tail was: that tail is not to be peeked, nor
-/// laid out again after a failed put.
+/// An object laid out in the segment's own buffer has its index where a dead tail was: that tail is
+/// not to be peeked, nor laid out again after a failed put.
 #[test]
 fn a_dead_tail_is_not_shown() {
     let rig = Rig::new(options());
@@ -400,7 +401,8 @@ fn a_dead_tail_is_not_shown() {
     assert!(buf == bytes[..100_000]);
 }
 
-/// Who uses the store is what cleaning gives way to: users that write or read from it, not the system itself.
+/// Who uses the store is what cleaning gives way to: users that write or read from it, not the
+/// system itself.
 #[test]
 fn quiet_since_users_needed_the_store() {
     let rig = Rig::new(options());

@@ -1,4 +1,5 @@
-//! The bytes of the format: golden, refused when newer, and no wrong data whatever is flipped or cut.
+//! The bytes of the format: golden, refused when newer, and no wrong data whatever is flipped or
+//! cut.
 
 mod support;
 

@@ -174,7 +174,8 @@ fn round_trips_many() {
     }
 }
 
-/// Small files in one segment: thousands of chunks, holes everywhere, an index longer than the guess.
+/// Small files in one segment: thousands of chunks, holes everywhere, an index longer than the
+/// guess.
 #[test]
 fn many_small_chunks() {
     let rig = Rig::new(Options { segment_bytes: 8 << 20, ..options() });
@@ -256,7 +257,8 @@ fn restore_from_inline_data() {
     assert!(matches!(absent, Err(Error::Absent { segment: 77, offset: 100_000 })));
 }
 
-/// Damage in the middle is reported as the ranges that it costs, with their owners, and the rest stays readable.
+/// Damage in the middle is reported as the ranges that it costs, with their owners, and the rest
+/// stays readable.
 #[test]
 fn damage_costs_only_what_it_hits() {
     let rig = Rig::new(options());
@@ -289,7 +291,8 @@ fn damage_costs_only_what_it_hits() {
     assert_eq!(info.data_bytes, 40_960);
 }
 
-/// A damaged compressed unit is lost whole; blocks that the device cannot read count as damaged, one by one.
+/// A damaged compressed unit is lost whole; blocks that the device cannot read count as damaged,
+/// one by one.
 #[test]
 fn damage_in_compressed_and_unreadable_blocks() {
     let rig = Rig::new(options());

@@ -1,4 +1,5 @@
-//! Files whose blocks were written in random order: how they are laid out, and what reading them costs the store.
+//! Files whose blocks were written in random order: how they are laid out, and what reading them
+//! costs the store.
 
 mod support;
 
@@ -84,8 +85,8 @@ fn stored_in_file_order() {
     }
 }
 
-/// Files stay in the order in which they were written, so that what was written together lies together; an object of files
-/// written one after another is one of version 1.
+/// Files stay in the order in which they were written, so that what was written together lies
+/// together; an object of files written one after another is one of version 1.
 #[test]
 fn files_in_order_of_writing() {
     let rig = Rig::new(raw());
@@ -140,7 +141,8 @@ fn scans_share_what_they_fetch() {
     assert!(gets < 60, "{gets} requests");
 }
 
-/// Who reads on and on finds at hand what comes next, without waiting for anything after the first few units.
+/// Who reads on and on finds at hand what comes next, without waiting for anything after the first
+/// few units.
 #[test]
 fn fetched_ahead_of_who_reads_on_and_on() {
     const UNITS: usize = 32;
@@ -163,7 +165,8 @@ fn fetched_ahead_of_who_reads_on_and_on() {
     }
 }
 
-/// What is in memory, cached and stored comes in one read; who may not wait is told before anything is fetched.
+/// What is in memory, cached and stored comes in one read; who may not wait is told before anything
+/// is fetched.
 #[test]
 fn memory_cache_and_store_together() {
     let mut file = Scattered::new(raw(), 8);

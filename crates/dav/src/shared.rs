@@ -23,8 +23,8 @@ pub struct Settings {
     pub location: String,
     /// The report at `/.well-known/srr`.
     pub report: Report,
-    /// Of several machines that open this door of a cell, which one this is; empty: the server. Each notes
-    /// its own copies in progress.
+    /// Of several machines that open this door of a cell, which one this is; empty: the server.
+    /// Each notes its own copies in progress.
     pub host: String,
 }
 

@@ -1,4 +1,5 @@
-//! Fuzz targets: what strangers send to the HTTP door, in all shapes. `docs/TESTING.md` says how they are run for longer.
+//! Fuzz targets: what strangers send to the HTTP door, in all shapes. `docs/TESTING.md` says how
+//! they are run for longer.
 #![allow(missing_docs)]
 
 mod rig;
@@ -339,7 +340,8 @@ const ANY: &str = "\
     (<urn:a>)|(Not <urn:a>)|adler32=|md5|Bearer |Basic |application/macaroon-request|\
     application/json|text/html|1234567890|<|>|é";
 
-/// Whole requests of bob, on a real cell: none is answered "we failed", none shows or changes what is not his.
+/// Whole requests of bob, on a real cell: none is answered "we failed", none shows or changes what
+/// is not his.
 #[test]
 fn no_request_reaches_what_belongs_to_somebody_else() {
     let rig = Rig::new();

@@ -1,4 +1,5 @@
-//! DELETE, COPY and MOVE of what is not one plain file: directories, links, what is private, what cannot be copied.
+//! DELETE, COPY and MOVE of what is not one plain file: directories, links, what is private, what
+//! cannot be copied.
 #![allow(missing_docs)]
 
 mod rig;
@@ -174,7 +175,8 @@ fn a_move_to_another_volume_removes_only_what_it_copied() {
     assert_eq!(attr(&rig, "home/link").kind, leeward_fs::Kind::Symlink);
 }
 
-/// Begins a MOVE between volumes, stops it when `until` says so, does something else, and lets it go on.
+/// Begins a MOVE between volumes, stops it when `until` says so, does something else, and lets it
+/// go on.
 fn move_and_meanwhile(rig: &Rig, to: &str, until: impl Fn() -> bool, meanwhile: impl FnOnce()) -> u16 {
     let request = Request::builder().method("MOVE").uri("/home/d").header("authorization", BOB);
     let request = request.header("destination", to).body(Body::default()).expect("a request");

@@ -50,8 +50,8 @@ impl InodeRef {
         if self.counts() { Ok(()) } else { Err(Error::Unavailable) }
     }
 
-    /// What to say of an operation on the inode that went like this. When the session has ended that the
-    /// reference belongs to, the inode may have gone with it.
+    /// What to say of an operation on the inode that went like this. When the session has ended
+    /// that the reference belongs to, the inode may have gone with it.
     pub(crate) fn judge<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Err(Error::Stale | Error::NotFound | Error::Io(_)) if !self.counts() => Err(Error::Unavailable),

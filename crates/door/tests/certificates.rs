@@ -1,4 +1,5 @@
-//! Certificates that clients show to a door with TLS, made here: who is let in as whom, and who is not.
+//! Certificates that clients show to a door with TLS, made here: who is let in as whom, and who is
+//! not.
 #![allow(missing_docs)]
 
 use bytes::Bytes;

@@ -58,7 +58,8 @@ impl Site for Echo {
     }
 }
 
-/// Answers of a connection: statuses, and what is in them. The last one may be cut off, where the client has hung up.
+/// Answers of a connection: statuses, and what is in them. The last one may be cut off, where the
+/// client has hung up.
 fn answers(mut text: &str) -> Vec<(u16, &str)> {
     let mut all = Vec::new();
     while let Some((head, rest)) = text.split_once("\r\n\r\n") {
@@ -85,7 +86,8 @@ const HTTP: &str = "\
 /// After this the door hangs up.
 const LAST: &[u8] = b"PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Whatever comes, the door answers in HTTP or hangs up, and the next one is served: after a request that cannot be read nothing is read as another one.
+/// Whatever comes, the door answers in HTTP or hangs up, and the next one is served: after a
+/// request that cannot be read nothing is read as another one.
 #[test]
 fn a_connection_is_answered_or_ended() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -258,8 +258,8 @@ pub struct Foretold {
     pub at: u64,
     /// The inode that it makes, where it does.
     pub node: u64,
-    /// It comes to a process that has followed a crash, before all others' requests: nobody can have
-    /// leases.
+    /// It comes to a process that has followed a crash, before all others' requests: nobody can
+    /// have leases.
     pub after_crash: bool,
 }
 
@@ -284,14 +284,15 @@ pub struct Ctx {
     pub gids: Groups,
     /// The way in which it came.
     pub door: Door,
-    /// The session of the client on another machine that asks, and may keep what it is told; 0: none.
+    /// The session of the client on another machine that asks, and may keep what it is told; 0:
+    /// none.
     pub client: u64,
     /// The machine that asks, where it is another one.
     pub machine: Option<Machine>,
     /// The number of the call of that client: what comes of it is stored with the change.
     pub call: Option<CallNumber>,
-    /// The change was made before, and is done again after a crash: with the same number, inode and time,
-    /// whatever quotas say.
+    /// The change was made before, and is done again after a crash: with the same number, inode and
+    /// time, whatever quotas say.
     pub again: Option<Told>,
     /// The client has told its program already what comes of it.
     pub foretold: Option<Foretold>,

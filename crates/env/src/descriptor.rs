@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-/// Opens what a process has open under this number, for reading or for writing: of a pipe an end of our own.
+/// Opens what a process has open under this number, for reading or for writing: of a pipe an end of
+/// our own.
 ///
 /// # Errors
 /// The system's: there is no such process or descriptor, or this user may not.

@@ -23,8 +23,8 @@ pub const WRITE_BYTES_MAX: usize = 1 << 20;
 pub const VERSION_BLOCK_BYTES: u64 = 64 << 10;
 /// Versions in one answer.
 pub const VERSION_BLOCKS_MAX: u64 = 256;
-/// Changes that a client on another machine has told its programs and the server has not answered, and
-/// bytes that they bring, at most.
+/// Changes that a client on another machine has told its programs and the server has not answered,
+/// and bytes that they bring, at most.
 pub const BEHIND_CHANGES_MAX: usize = 512;
 /// Bytes of a file that such a change moves to another directory, at most.
 pub const BEHIND_MOVED_BYTES_MAX: u64 = 64 << 10;

@@ -6,8 +6,8 @@ use std::fmt;
 
 /// Another machine, by the name of its host.
 ///
-/// Each name that ever occurred is kept for the life of the process. Operators give these names, so there
-/// are few.
+/// Each name that ever occurred is kept for the life of the process. Operators give these names, so
+/// there are few.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Machine(&'static str);
 

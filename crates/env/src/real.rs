@@ -79,7 +79,8 @@ impl Env {
         }))
     }
 
-    /// Monotonic time. The machine's goes on while it is suspended: others do not wait for it meanwhile.
+    /// Monotonic time. The machine's goes on while it is suspended: others do not wait for it
+    /// meanwhile.
     pub fn now(&self) -> Nanos {
         match &*self.0 {
             Source::Real { start, .. } => boot_time() - start,
@@ -87,9 +88,9 @@ impl Env {
         }
     }
 
-    /// Monotonic time in which this process has run: [`Env::now`] without the time in which it was stopped, or got
-    /// no processor. Who waits for signs of life by this clock does not take others for silent that it could not
-    /// hear itself. To be asked at least once a second.
+    /// Monotonic time in which this process has run: [`Env::now`] without the time in which it was
+    /// stopped, or got no processor. Who waits for signs of life by this clock does not take others
+    /// for silent that it could not hear itself. To be asked at least once a second.
     pub fn awake(&self) -> Nanos {
         match &*self.0 {
             Source::Real { start, awake, .. } => {
@@ -100,8 +101,8 @@ impl Env {
         }
     }
 
-    /// From now on time counts in [`Env::awake`] while this term lasts: who may not answer does not hear either. No effect
-    /// on a simulated clock.
+    /// From now on time counts in [`Env::awake`] while this term lasts: who may not answer does not
+    /// hear either. No effect on a simulated clock.
     pub fn count_within(&self, term: &Term) {
         if let Source::Real { awake, .. } = &*self.0 {
             awake.lock().term = term.clone();

@@ -9,9 +9,10 @@ const ENDED: Nanos = 0;
 /// Of one that was never extended.
 const BEFORE: Nanos = 1;
 
-/// A term of office. Who answers with what is in memory looks at it for each answer, after it has received the request
-/// (docs/decisions/0038, O9 and O12): a process that was stopped, or cut off from the store, must not
-/// answer in the place of another that has taken over meanwhile. Cheap to clone; clones are the same term.
+/// A term of office. Who answers with what is in memory looks at it for each answer, after it has
+/// received the request (docs/decisions/0038, O9 and O12): a process that was stopped, or cut off
+/// from the store, must not answer in the place of another that has taken over meanwhile. Cheap to
+/// clone; clones are the same term.
 ///
 /// Times are those of [`crate::Env::now`], which goes on while the machine is suspended.
 #[derive(Clone, Debug, Default)]

@@ -107,8 +107,8 @@ impl Waits {
         }
     }
 
-    /// Adds a wait for leases. `holder`: who gave them back last, where it is known; of several waits the
-    /// longest counts.
+    /// Adds a wait for leases. `holder`: who gave them back last, where it is known; of several
+    /// waits the longest counts.
     pub fn add_leases(&mut self, holder: Option<Holder>, nanos: Nanos) {
         self.nanos[Cause::Leases as usize] += nanos;
         self.note_holder(holder.map(|holder| (holder, nanos)));

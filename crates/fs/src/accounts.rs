@@ -1,5 +1,5 @@
-//! Who may use a cell from outside: users that the cell knows, their S3 keys, the keys that the cell
-//! signs tokens with, and the hosts that may mount the cell over the network.
+//! Who may use a cell from outside: users that the cell knows, their S3 keys, the keys that the
+//! cell signs tokens with, and the hosts that may mount the cell over the network.
 //!
 //! The tables fit in memory. The cell hands all of them to the authority at the doors as one value,
 //! and a new value after each change.
@@ -146,8 +146,8 @@ pub struct HostRecord {
     pub root_squash: bool,
     /// Whom the cell believes who a request is from.
     pub trust: Trust,
-    /// Whether it may run doors of the cell: it is told the secrets of all users. Only hosts that are
-    /// believed in everything may.
+    /// Whether it may run doors of the cell: it is told the secrets of all users. Only hosts that
+    /// are believed in everything may.
     pub gateway: bool,
     /// Whether it sends snapshots to copies of volumes, and does nothing else.
     pub mirror: bool,

@@ -1,12 +1,12 @@
 //! Requests and replies as bytes, for a file system on another machine.
 //!
 //! Numbers are little-endian and of fixed width; byte strings have a length of 32 bits before them;
-//! lists have a count of 32 bits; a kind is one byte. A kind is the position in the list that it comes
-//! from (operations, errors, variants), so lists only grow at their ends; `tests/wire.rs` of the crate
-//! `remote` pins all of them.
+//! lists have a count of 32 bits; a kind is one byte. A kind is the position in the list that it
+//! comes from (operations, errors, variants), so lists only grow at their ends; `tests/wire.rs` of
+//! the crate `remote` pins all of them.
 //!
-//! Reading trusts nothing: it takes no more memory than the bytes that are there account for, and bytes
-//! that are left over are an error.
+//! Reading trusts nothing: it takes no more memory than the bytes that are there account for, and
+//! bytes that are left over are an error.
 
 use crate::locks::OwnedLock;
 use crate::uploads::{Part, PartRecord, UploadRecord, UploadTotals};

@@ -124,7 +124,7 @@ errors! {
     TooManyLocks => ENOLCK, "too many locks";
     /// Whoever asked had a signal.
     Interrupted => EINTR, "interrupted";
-    /// The server of the cell, on another machine, does not answer, or another process serves there now. It
-    /// is not known whether it was done.
+    /// The server of the cell, on another machine, does not answer, or another process serves there
+    /// now. It is not known whether it was done.
     Unavailable => EIO, "the server of the cell does not answer";
 }

@@ -1,18 +1,19 @@
 //! Leases: which clients on other machines may keep copies of which inodes.
 //!
 //! A client with a lease on an inode may keep its attributes, its content and its extended
-//! attributes, and of a directory the names, absent ones too. The engine grants leases where it reads
-//! for a client, and looks for conflicts where it changes something, both under its own lock. So a
-//! client that holds a lease has what is there.
+//! attributes, and of a directory the names, absent ones too. The engine grants leases where it
+//! reads for a client, and looks for conflicts where it changes something, both under its own lock.
+//! So a client that holds a lease has what is there.
 //!
-//! A lease may be **exclusive**: then nobody else has one on the inode, and its client makes changes by
-//! itself and sends them later (`docs/decisions/0036`). Whoever else reads the inode recalls it, too.
+//! A lease may be **exclusive**: then nobody else has one on the inode, and its client makes
+//! changes by itself and sends them later (`docs/decisions/0036`). Whoever else reads the inode
+//! recalls it, too.
 //!
-//! A change **recalls** the leases of other clients first. It runs when they have given them back, or
-//! cannot use them any more: clients say each second that they are there, use leases for 5 s after
-//! they said so, and lose them 6 s after it was heard, where somebody waits. While a change waits,
-//! nothing is granted on its inodes. The rules are those of `docs/decisions/0030` (L1 to L4, T1 to
-//! T9), where a checked model has them; 0032 says how this follows them.
+//! A change **recalls** the leases of other clients first. It runs when they have given them back,
+//! or cannot use them any more: clients say each second that they are there, use leases for 5 s
+//! after they said so, and lose them 6 s after it was heard, where somebody waits. While a change
+//! waits, nothing is granted on its inodes. The rules are those of `docs/decisions/0030` (L1 to L4,
+//! T1 to T9), where a checked model has them; 0032 says how this follows them.
 //!
 //! One lock, held for a few instructions; the engine's may be held by whoever takes it. What waits
 //! for a recall holds no lock.
@@ -48,8 +49,8 @@ const LEASES_OF_CLIENT_MAX: usize = 1 << 20;
 const NONE_FOR: Nanos = 60_000_000_000;
 /// Inodes of one recall.
 const RECALL_INODES_MAX: usize = 4096;
-/// How long nobody has an exclusive lease on an inode that another one wanted to read or change. Inodes
-/// that this is noted of at most.
+/// How long nobody has an exclusive lease on an inode that another one wanted to read or change.
+/// Inodes that this is noted of at most.
 const CONTENDED_FOR: Nanos = 10_000_000_000;
 const CONTENDED_MAX: usize = 65_536;
 /// How often a change that waits looks at the clock.
@@ -64,10 +65,10 @@ pub trait Recaller: Send + Sync {
     /// without locks; does not wait.
     fn recall(&self, client: ClientId, number: u64, nodes: &[NodeId]);
 
-    /// A client that has exclusive leases is silent, and loses them when this returns: it must be durable
-    /// that it is away, with all that it was told, and nothing may come from it any more that it sent
-    /// before. For how long nothing was heard of it; `None`: it was there, and kept what it was asked for.
-    /// Called without locks; may wait.
+    /// A client that has exclusive leases is silent, and loses them when this returns: it must be
+    /// durable that it is away, with all that it was told, and nothing may come from it any more
+    /// that it sent before. For how long nothing was heard of it; `None`: it was there, and kept
+    /// what it was asked for. Called without locks; may wait.
     fn expel(&self, client: ClientId, silent: Option<Nanos>);
 }
 
@@ -78,8 +79,8 @@ pub struct Granted {
     pub nodes: Vec<NodeId>,
     /// Those with exclusive leases.
     pub exclusive: Vec<NodeId>,
-    /// Where the answer tells all names of a directory: the name of its directory of snapshots, which
-    /// may not be among them.
+    /// Where the answer tells all names of a directory: the name of its directory of snapshots,
+    /// which may not be among them.
     pub snapshot_dir: Option<Box<[u8]>>,
     /// The inodes that it has changed.
     pub changed: Vec<NodeId>,
@@ -90,8 +91,8 @@ thread_local! {
     static GRANTED: RefCell<Granted> = RefCell::default();
 }
 
-/// What the client of the operation that this thread has just run gets leases on. To be called before
-/// the operation as well, for those of others.
+/// What the client of the operation that this thread has just run gets leases on. To be called
+/// before the operation as well, for those of others.
 pub fn take_granted() -> Granted {
     GRANTED.take()
 }
@@ -356,7 +357,8 @@ impl Leases {
         self.0.used.store(true, Ordering::Release);
     }
 
-    /// A client is sent away, and may not hear of it: its leases end when it cannot use them any more.
+    /// A client is sent away, and may not hear of it: its leases end when it cannot use them any
+    /// more.
     pub fn end(&self, client: ClientId) {
         if let Some(c) = self.0.table.lock().clients.get_mut(&client) {
             c.ended = true;
@@ -383,8 +385,8 @@ impl Leases {
         self.0.given_back.notify_all();
     }
 
-    /// A client says that it is there, and the term that it knows. `is_busy`: the server has not done yet what
-    /// the client must have done before it gives leases back.
+    /// A client says that it is there, and the term that it knows. `is_busy`: the server has not
+    /// done yet what the client must have done before it gives leases back.
     pub fn keepalive(&self, client: ClientId, term: u32, is_busy: bool) -> Keepalive {
         let now = self.0.env.awake();
         let mut table = self.0.table.lock();
@@ -406,8 +408,8 @@ impl Leases {
         self.0.used.load(Ordering::Acquire)
     }
 
-    /// Gives a client leases on what it reads now, where no change waits. Called under the lock under
-    /// which it reads; [`take_granted`] says on which it has them.
+    /// Gives a client leases on what it reads now, where no change waits. Called under the lock
+    /// under which it reads; [`take_granted`] says on which it has them.
     pub fn grant(&self, client: ClientId, nodes: &[NodeId]) {
         let mut table = self.0.table.lock();
         let table = &mut *table;
@@ -441,8 +443,9 @@ impl Leases {
         GRANTED.with_borrow_mut(|all| all.nodes.extend(granted));
     }
 
-    /// Gives a client exclusive leases on what it has just changed, where nobody else has any and nobody
-    /// waits. Called under the lock under which it changes; [`take_granted`] says on which it has them.
+    /// Gives a client exclusive leases on what it has just changed, where nobody else has any and
+    /// nobody waits. Called under the lock under which it changes; [`take_granted`] says on which
+    /// it has them.
     pub fn grant_alone(&self, client: ClientId, nodes: &[NodeId]) {
         let now = self.0.env.awake();
         let mut table = self.0.table.lock();
@@ -470,7 +473,8 @@ impl Leases {
         GRANTED.with_borrow_mut(|all| all.exclusive.extend(granted));
     }
 
-    /// A client has an exclusive lease on an inode that it has just made, whose number nobody else knows.
+    /// A client has an exclusive lease on an inode that it has just made, whose number nobody else
+    /// knows.
     pub fn own(&self, client: ClientId, node: NodeId) {
         let mut table = self.0.table.lock();
         let table = &mut *table;
@@ -526,7 +530,8 @@ impl Leases {
         self.0.note(&table);
     }
 
-    /// Asks all clients for their exclusive leases, of a volume or of all, as [`Leases::recall`] does.
+    /// Asks all clients for their exclusive leases, of a volume or of all, as [`Leases::recall`]
+    /// does.
     pub fn recall_exclusive(&self, volume: Option<u32>) -> Recalling {
         let is_in = |node: &NodeId| volume.is_none_or(|volume| node.volume() == volume);
         let is_it =
@@ -547,8 +552,8 @@ impl Leases {
         nodes.iter().any(|node| table.only_other(client, *node))
     }
 
-    /// Grants no exclusive leases any more, and takes back those that there are: clients send what they have
-    /// told their programs. For an end in order.
+    /// Grants no exclusive leases any more, and takes back those that there are: clients send what
+    /// they have told their programs. For an end in order.
     pub fn end_exclusive(&self) {
         self.0.ends_exclusive.store(true, Ordering::Release);
         // a client may own what it makes meanwhile
@@ -580,7 +585,8 @@ impl Leases {
         self.0.given_back.notify_all();
     }
 
-    /// Recalls that a client has not answered: it is connected again, and may not have heard of them.
+    /// Recalls that a client has not answered: it is connected again, and may not have heard of
+    /// them.
     pub fn unanswered(&self, client: ClientId) -> Vec<(u64, Vec<NodeId>)> {
         let table = self.0.table.lock();
         let recalls = table.clients.get(&client).into_iter().flat_map(|c| &c.recalls);
@@ -597,8 +603,8 @@ impl Leases {
         held.flat_map(Holders::all).any(|holder| *holder != client)
     }
 
-    /// Asks all other clients for their leases on these inodes. Nothing is granted on them as long as
-    /// the result lives.
+    /// Asks all other clients for their leases on these inodes. Nothing is granted on them as long
+    /// as the result lives.
     pub fn recall(&self, client: ClientId, nodes: &[NodeId]) -> Recalling {
         let now = self.0.env.awake();
         let mut table = self.0.table.lock();
@@ -665,9 +671,9 @@ pub struct Recalling {
 }
 
 impl Recalling {
-    /// Waits until no other client uses leases on these inodes: at most as long as a client that says
-    /// nothing may use them, and [`ANSWER_TIME`] longer for one that does not give them back. Who was the last
-    /// to have some.
+    /// Waits until no other client uses leases on these inodes: at most as long as a client that
+    /// says nothing may use them, and [`ANSWER_TIME`] longer for one that does not give them back.
+    /// Who was the last to have some.
     pub fn wait(&self) -> Option<Holder> {
         let mut table = self.shared.table.lock();
         let mut last = None;

@@ -98,8 +98,9 @@ pub struct OwnedLock {
 /// What a client asks of the server's table of locks. All of it can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockCall {
-    /// Takes or converts a lock. → [`Reply::Done`](crate::Reply::Done), or [`LockReply::Waits`]: the
-    /// server says later how it went. Asked for again with the same ticket, it keeps its place in line.
+    /// Takes or converts a lock. → [`Reply::Done`](crate::Reply::Done), or [`LockReply::Waits`]:
+    /// the server says later how it went. Asked for again with the same ticket, it keeps its place
+    /// in line.
     Set {
         /// The lock.
         request: LockRequest,

@@ -446,10 +446,10 @@ operations! {
     } about Some(node), tells [Inode(node)], moves data.len() as u64;
     /// Reads versions of a file's content: a number for each block of
     /// [`VERSION_BLOCK_BYTES`](leeward_env::limits::VERSION_BLOCK_BYTES), up to the end of the file
-    /// and at most
-    /// [`VERSION_BLOCKS_MAX`](leeward_env::limits::VERSION_BLOCKS_MAX). → [`Reply::Data`], 8 bytes for
-    /// each, little-endian. As long as a block of one file has the same number, it has the same
-    /// content; so it does when it has the same number again. 0 says nothing.
+    /// and at most [`VERSION_BLOCKS_MAX`](leeward_env::limits::VERSION_BLOCKS_MAX). →
+    /// [`Reply::Data`], 8 bytes for each, little-endian. As long as a block of one file has the
+    /// same number, it has the same content; so it does when it has the same number again. 0 says
+    /// nothing.
     ContentVersions "contentversions" Reads {
         /// The file.
         node: NodeId,

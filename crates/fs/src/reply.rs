@@ -74,8 +74,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The inodes that it tells of with their attributes: where [`Op::gives_references`] says so, a front
-    /// end has a reference to each now.
+    /// The inodes that it tells of with their attributes: where [`Op::gives_references`] says so, a
+    /// front end has a reference to each now.
     pub fn references(&self) -> impl Iterator<Item = NodeId> {
         let (one, many) = match self {
             Reply::Attr(attr) => (Some(attr.node), &[][..]),

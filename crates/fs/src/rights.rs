@@ -1,4 +1,5 @@
-//! What a user may do with an inode: the rules of Linux, for all who check them in place of a kernel.
+//! What a user may do with an inode: the rules of Linux, for all who check them in place of a
+//! kernel.
 //!
 //! Pure. Root may do all. For others the owner's bits, the access ACL, the group's or the others'
 //! bits count, the first of these that applies to the user. In a sticky directory a name is removed

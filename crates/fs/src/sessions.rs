@@ -1,8 +1,9 @@
 //! Sessions of clients on other machines, as far as they survive the server's process.
 //!
 //! A client keeps each change that it was told of until the server says that it is durable, and
-//! after a crash the changes are done again (`docs/decisions/0033`). The engine gives each change a number under
-//! its own lock, stores with it what came of it, and knows which numbers a crash has left.
+//! after a crash the changes are done again (`docs/decisions/0033`). The engine gives each change a
+//! number under its own lock, stores with it what came of it, and knows which numbers a crash has
+//! left.
 
 use crate::{Op, Reply, Result};
 use leeward_env::{Ctx, Told};
@@ -17,11 +18,11 @@ pub struct SessionRecord {
     pub secret: [u8; 16],
     /// The host's Ed25519 public key.
     pub key: [u8; 32],
-    /// It was silent for so long that a server which starts does not wait for it. All that it was told
-    /// before is durable.
+    /// It was silent for so long that a server which starts does not wait for it. All that it was
+    /// told before is durable.
     pub away: bool,
-    /// Exclusive leases of its client were taken, and the client has not said that it knows: what it has
-    /// told its programs and not sent must not be done any more.
+    /// Exclusive leases of its client were taken, and the client has not said that it knows: what
+    /// it has told its programs and not sent must not be done any more.
     pub expelled: bool,
 }
 
@@ -57,40 +58,41 @@ pub trait Sessions: Send + Sync {
     /// Errors of reading.
     fn outcomes(&self, number: u64) -> Result<Vec<(u16, Outcome)>>;
 
-    /// Does a change again that a client was told of and that a crash may have taken. One that is there
-    /// is left alone. Changes are to be done again in the order of their numbers, of all clients.
+    /// Does a change again that a client was told of and that a crash may have taken. One that is
+    /// there is left alone. Changes are to be done again in the order of their numbers, of all
+    /// clients.
     ///
     /// # Errors
     /// Those of the operation: what it builds on is lost.
     fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>>;
 
-    /// The answer to a call that was done, and whose client does not know that. Content that it changed is to be
-    /// done again before.
+    /// The answer to a call that was done, and whose client does not know that. Content that it
+    /// changed is to be done again before.
     ///
     /// # Errors
     /// Those of the operation.
     fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply>;
 
-    /// All changes with numbers up to this one are durable, with their content. To be asked again and
-    /// again: it looks a step further each time, and waits for nothing.
+    /// All changes with numbers up to this one are durable, with their content. To be asked again
+    /// and again: it looks a step further each time, and waits for nothing.
     fn durable_up_to(&self) -> u64;
 
-    /// Whether inodes without a name are kept although nobody has a reference: clients of a process before
-    /// may have. At first they are if there are sessions.
+    /// Whether inodes without a name are kept although nobody has a reference: clients of a process
+    /// before may have. At first they are if there are sessions.
     fn keep_all_inodes(&self, keep: bool);
 
     /// Counts a reference to each of these inodes.
     fn refer(&self, nodes: &[crate::NodeId]);
 
-    /// Nothing is done again any more. What new changes rely on is durable when this returns: no inode gets a
-    /// number that a crash has taken back.
+    /// Nothing is done again any more. What new changes rely on is durable when this returns: no
+    /// inode gets a number that a crash has taken back.
     ///
     /// # Errors
     /// When it cannot be made durable.
     fn go_on(&self) -> Result<()>;
 
-    /// Reserves inode numbers of a volume for a session, for inodes that its client makes before it says so.
-    /// Returns the first.
+    /// Reserves inode numbers of a volume for a session, for inodes that its client makes before it
+    /// says so. Returns the first.
     ///
     /// # Errors
     /// There is no such volume, or the session has too many that it has not used.
@@ -118,8 +120,8 @@ thread_local! {
     static TOLD: Cell<Option<Told>> = const { Cell::new(None) };
 }
 
-/// What the change that this thread has just made for a client came to. To be called before the operation as
-/// well, for those of others.
+/// What the change that this thread has just made for a client came to. To be called before the
+/// operation as well, for those of others.
 pub fn take_told() -> Option<Told> {
     TOLD.take()
 }

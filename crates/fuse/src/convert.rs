@@ -11,7 +11,8 @@ use std::time::Duration;
 /// What `stat` shows as the best size for I/O, and the unit of `statfs`.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 
-/// The errno of an error. Waiting is never the caller's business, so a refusal to wait that got here is an I/O error.
+/// The errno of an error. Waiting is never the caller's business, so a refusal to wait that got
+/// here is an I/O error.
 pub(crate) fn errno(e: &Error) -> i32 {
     match e {
         Error::WouldBlock => libc::EIO,
@@ -119,7 +120,8 @@ pub(crate) fn set_time(secs: i64, nanos: u32) -> SetTime {
     SetTime::To(Time { secs, nanos })
 }
 
-/// A mode as it is after a write: setuid goes, setgid where it means a group's rights (and not mandatory locking).
+/// A mode as it is after a write: setuid goes, setgid where it means a group's rights (and not
+/// mandatory locking).
 pub(crate) fn without_set_ids(mode: u32) -> u32 {
     let set_gid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
     mode & !(libc::S_ISUID | set_gid)

@@ -1,7 +1,8 @@
-//! One function for each request of the kernel: builds the context and the operation and hands over the reply.
+//! One function for each request of the kernel: builds the context and the operation and hands over
+//! the reply.
 //!
-//! Called by the threads of `/dev/fuse` and of the rings. Holds no lock over a call. A reply of the wrong kind (a bug
-//! below) is answered EIO.
+//! Called by the threads of `/dev/fuse` and of the rings. Holds no lock over a call. A reply of the
+//! wrong kind (a bug below) is answered EIO.
 
 use crate::convert::{self, errno};
 use crate::file_flags::{self, FlagsRequest};
@@ -68,7 +69,8 @@ pub(crate) struct Door<B: Backend> {
     pending: Arc<Pending>,
     /// `None`: the kernel has them.
     locks: Option<Arc<FileLocks>>,
-    /// Whether the kernel checks rights; else what it would check at opening is asked for behind the gate.
+    /// Whether the kernel checks rights; else what it would check at opening is asked for behind
+    /// the gate.
     checked: bool,
     /// Dropped when the kernel has let go: tells whoever waits for the end of the mount.
     _end: Arc<EndOnDrop>,
@@ -84,14 +86,15 @@ impl<B: Backend> Door<B> {
 
     /// What we ask of the kernel, where it knows it.
     ///
-    /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at every foreign change of
-    /// mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to each create), POSIX_LOCKS and FLOCK_LOCKS where one
-    /// mount is the only way in (the kernel's own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a
-    /// direct write that nobody waits for, the kernel keeps the pages that buffered readers brought in
-    /// while it was under way: they stay stale).
+    /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at
+    /// every foreign change of mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to
+    /// each create), POSIX_LOCKS and FLOCK_LOCKS where one mount is the only way in (the kernel's
+    /// own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a direct write that nobody waits
+    /// for, the kernel keeps the pages that buffered readers brought in while it was under way:
+    /// they stay stale).
     pub(crate) fn limits(&self) -> Limits {
-        // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes have
-        // run out and the file has changed
+        // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes
+        // have run out and the file has changed
         let inval = if self.gate.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
         let locks = if self.has_locks() { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
         // with ACLs the kernel would check rights by modes and owners
@@ -135,8 +138,9 @@ impl<B: Backend> Door<B> {
         EntryTo { name: Keep::name(&self.gate, dir, name), ctx, backend: self.nested.clone() }
     }
 
-    /// How a file is opened. A `close` gives up locks. Through its pages the kernel cuts a write where a page
-    /// ends that it does not have, and appends to one file of several machines must stay whole.
+    /// How a file is opened. A `close` gives up locks. Through its pages the kernel cuts a write
+    /// where a page ends that it does not have, and appends to one file of several machines must
+    /// stay whole.
     fn opening(&self, ctx: &Ctx, open_flags: u32) -> Opening {
         let no_flush = if self.has_locks() { 0 } else { abi::OPEN_NO_FLUSH };
         let appends = self.gate.is_remote() && open_flags & libc::O_APPEND as u32 != 0;
@@ -202,10 +206,11 @@ impl<B: Backend> Door<B> {
         self.run(ctx, Op::SetAttr { node, set }, answer_attr(to, self.nested.clone()));
     }
 
-    /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The write itself would clear
-    /// the bits, too, but its answer carries no mode: without this one the kernel would go on honouring the bits of
-    /// its cached mode in exec. The writer need not be the owner, so this is done in root's name. A server on another machine
-    /// lets a writer take these bits, and may know no root of this one.
+    /// A SETATTR of nothing is what the kernel sends before a write that ends setuid or setgid. The
+    /// write itself would clear the bits, too, but its answer carries no mode: without this one the
+    /// kernel would go on honouring the bits of its cached mode in exec. The writer need not be the
+    /// owner, so this is done in root's name. A server on another machine lets a writer take these
+    /// bits, and may know no root of this one.
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let gate = self.nested.clone();
         let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
@@ -512,8 +517,8 @@ impl<B: Backend> Handler for Door<B> {
     }
 }
 
-/// Whether nothing is wrong when the kernel gets another answer: it keeps nothing of this one, or what
-/// it would keep is given back, where requests may wait for another machine.
+/// Whether nothing is wrong when the kernel gets another answer: it keeps nothing of this one, or
+/// what it would keep is given back, where requests may wait for another machine.
 fn may_be_left(call: &Call<'_>, is_remote: bool) -> bool {
     match call {
         Call::GetAttr
@@ -714,8 +719,9 @@ fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Resul
     }
 }
 
-/// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE makes the kernel look
-/// again and open what is there with the checks that it skips for a file it believes to have created.
+/// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE
+/// makes the kernel look again and open what is there with the checks that it skips for a file it
+/// believes to have created.
 fn answer_create<B: Backend>(
     to: Answer,
     (entry, opening): (EntryTo<B>, Opening),

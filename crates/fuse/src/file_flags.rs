@@ -29,8 +29,9 @@ pub(crate) enum Form {
 }
 
 /// Numbers of the requests. The kernel passes 32 bits, whatever size the first two name. Those of
-/// programs of 32 bits are not taken: since Linux 5.13 the kernel translates them, and one that comes
-/// as it is has passed none of the kernel's checks (`CAP_LINUX_IMMUTABLE`, a read-only mount).
+/// programs of 32 bits are not taken: since Linux 5.13 the kernel translates them, and one that
+/// comes as it is has passed none of the kernel's checks (`CAP_LINUX_IMMUTABLE`, a read-only
+/// mount).
 const GET_WORD: u32 = 0x8008_6601;
 const SET_WORD: u32 = 0x4008_6602;
 const GET_STRUCTURE: u32 = 0x801c_581f;

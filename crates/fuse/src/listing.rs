@@ -1,10 +1,12 @@
-//! readdir and readdirplus: fills the kernel's reply from [`Op::List`], with a [`Cursor`] per open directory.
+//! readdir and readdirplus: fills the kernel's reply from [`Op::List`], with a [`Cursor`] per open
+//! directory.
 //!
-//! As many entries are fetched as the reply will probably hold and never kept for the next request: they would be stale,
-//! and readdirplus would put them into the kernel's caches. Every entry with attributes carries a reference; those that did
-//! not fit are given back.
+//! As many entries are fetched as the reply will probably hold and never kept for the next request:
+//! they would be stale, and readdirplus would put them into the kernel's caches. Every entry with
+//! attributes carries a reference; those that did not fit are given back.
 //!
-//! Lock order: a handle's state, then whatever the file system takes. The kernel serialises requests on one handle.
+//! Lock order: a handle's state, then whatever the file system takes. The kernel serialises
+//! requests on one handle.
 
 use crate::convert::{self, errno, file_type};
 use crate::door::Keep;

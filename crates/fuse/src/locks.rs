@@ -1,15 +1,16 @@
-//! Locks of programs on a mount whose file system other machines have mounted, too: the kernel asks for
-//! each, and this asks the backend's [`LockService`].
+//! Locks of programs on a mount whose file system other machines have mounted, too: the kernel asks
+//! for each, and this asks the backend's [`LockService`].
 //!
 //! What Linux sends, and what follows from it:
 //!
 //! * A lock of `fcntl` is owned by a process (its table of open files), one of `flock` and one of
-//!   `F_OFD_SETLK` by an open file. The kernel gives each owner a number. It does not say that a lock is of
-//!   `F_OFD_SETLK`.
-//! * FLUSH comes with each `close` and names the process: all that it has locked of the file is given up.
-//! * RELEASE comes after the last `close` of an open file, and names the owner for `flock` only. So each
-//!   open file has a handle, and who has locked by it is remembered: owners that are left then are the
-//!   open file itself.
+//!   `F_OFD_SETLK` by an open file. The kernel gives each owner a number. It does not say that a
+//!   lock is of `F_OFD_SETLK`.
+//! * FLUSH comes with each `close` and names the process: all that it has locked of the file is
+//!   given up.
+//! * RELEASE comes after the last `close` of an open file, and names the owner for `flock` only. So
+//!   each open file has a handle, and who has locked by it is remembered: owners that are left then
+//!   are the open file itself.
 //! * INTERRUPT comes once for a request, at the first signal.
 
 use crate::kernel::abi;

@@ -1,8 +1,8 @@
 //! Mounting and unmounting, and saying what is wrong when it cannot be done.
 //!
-//! What can be known before asking the kernel is checked first, because the kernel's answers (EINVAL, EPERM) do not say which
-//! of many things was meant. A mount left behind by a process that died is taken away when it is ours.
-//! Root mounts by itself; others through `fusermount3`.
+//! What can be known before asking the kernel is checked first, because the kernel's answers
+//! (EINVAL, EPERM) do not say which of many things was meant. A mount left behind by a process that
+//! died is taken away when it is ours. Root mounts by itself; others through `fusermount3`.
 
 use crate::door::Door;
 use crate::kernel::attach::{self, DEVICE, HELPER, MountSpec};
@@ -42,12 +42,14 @@ pub struct Options {
     pub source: PathBuf,
     /// What the mount does not allow.
     pub restrictions: Restrictions,
-    /// The directory of the file system that is shown, from its root on; `None`: all. For root only.
+    /// The directory of the file system that is shown, from its root on; `None`: all. For root
+    /// only.
     pub subdir: Option<PathBuf>,
     /// How requests come.
     pub io_uring: IoUring,
-    /// Mounts also over a directory with entries, which are hidden then, if no link leads there. For a
-    /// mount that comes back: programs may have written below its mount point while it was away.
+    /// Mounts also over a directory with entries, which are hidden then, if no link leads there.
+    /// For a mount that comes back: programs may have written below its mount point while it was
+    /// away.
     pub may_hide: bool,
 }
 
@@ -68,7 +70,8 @@ pub enum IoUring {
 pub struct Restrictions {
     /// No changes by way of this mount.
     pub read_only: bool,
-    /// Set-user-ID, set-group-ID and file capabilities have no effect. Always so for a mount of an ordinary user.
+    /// Set-user-ID, set-group-ID and file capabilities have no effect. Always so for a mount of an
+    /// ordinary user.
     pub no_suid: bool,
     /// Device files cannot be opened. Always so for a mount of an ordinary user.
     pub no_dev: bool,
@@ -159,7 +162,8 @@ pub enum MountError {
     /// A part of the file system was asked for by a user who cannot mount it.
     #[error("subdir={0}: only root can mount a part of a cell; mount the whole")]
     PartByUser(PathBuf),
-    /// A part of the file system was asked for where users log in: nobody has yet who could look for it.
+    /// A part of the file system was asked for where users log in: nobody has yet who could look
+    /// for it.
     #[error("subdir={0}: users of this machine log in after it is mounted; mount the whole")]
     PartOfUsers(PathBuf),
     /// A part of the file system was asked for that cannot be had.
@@ -184,7 +188,8 @@ pub enum MountError {
 pub enum Unmounted {
     /// Nobody used it any more.
     Clean,
-    /// It is gone from the tree; processes that still had files open keep them until this process ends.
+    /// It is gone from the tree; processes that still had files open keep them until this process
+    /// ends.
     Detached,
 }
 
@@ -255,7 +260,8 @@ pub fn mount(backend: impl Backend, env: &Env, at: &Path, options: Options) -> R
     Ok(Mount { env: env.clone(), at, id, channel, unmounted: Mutex::default(), end })
 }
 
-/// Shakes hands with the kernel, starts the threads, and tells the kernel from now on what changes without its doing.
+/// Shakes hands with the kernel, starts the threads, and tells the kernel from now on what changes
+/// without its doing.
 fn serve<B: Backend>(
     backend: B,
     env: &Env,
@@ -273,7 +279,8 @@ fn serve<B: Backend>(
 }
 
 impl Mount {
-    /// Where it was mounted (absolute, without symbolic links). A directory above may have been renamed since.
+    /// Where it was mounted (absolute, without symbolic links). A directory above may have been
+    /// renamed since.
     pub fn at(&self) -> &Path {
         &self.at
     }
@@ -371,8 +378,8 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Checks what can be known beforehand; returns the path without symbolic links. What is mounted there
-/// may die meanwhile.
+/// Checks what can be known beforehand; returns the path without symbolic links. What is mounted
+/// there may die meanwhile.
 fn prepare(at: &Path, may_hide: bool) -> Result<PathBuf, MountError> {
     match look(at, may_hide) {
         Err(MountError::NoPermission(_, e)) if is_of_dead(&e) => look(at, may_hide),

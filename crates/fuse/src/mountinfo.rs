@@ -1,4 +1,5 @@
-//! What is mounted where, from `/proc/self/mountinfo` (which asks no file system anything, so it cannot hang on a dead one).
+//! What is mounted where, from `/proc/self/mountinfo` (which asks no file system anything, so it
+//! cannot hang on a dead one).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,7 +1,8 @@
 //! Tells the kernel to drop what it caches of a name or an inode that changed without its doing.
 //!
-//! The kernel takes the inode's lock to do so, and whoever holds that lock may be waiting for an answer of ours: hence a
-//! thread of its own, which alone may wait there. Its queue is bounded; announcing to a full queue waits.
+//! The kernel takes the inode's lock to do so, and whoever holds that lock may be waiting for an
+//! answer of ours: hence a thread of its own, which alone may wait there. Its queue is bounded;
+//! announcing to a full queue waits.
 
 use crate::kernel::Device;
 use leeward_env::Env;

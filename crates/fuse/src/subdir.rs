@@ -1,7 +1,9 @@
-//! A mount that shows one directory of the file system only: the whole is mounted, then that directory of it in its place.
+//! A mount that shows one directory of the file system only: the whole is mounted, then that
+//! directory of it in its place.
 //!
-//! The kernel then treats the directory as the root of the mount (`..` leads nowhere else), as with a bind mount. Users can make symbolic
-//! links in the file system, so none is followed on the way to the directory.
+//! The kernel then treats the directory as the root of the mount (`..` leads nowhere else), as with
+//! a bind mount. Users can make symbolic links in the file system, so none is followed on the way
+//! to the directory.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -27,7 +29,8 @@ const MOVE_MOUNT_F_EMPTY_PATH: libc::c_uint = 4;
 /// Puts the directory `subdir` of what is mounted at `at` in its place.
 ///
 /// # Errors
-/// `NotFound`, `NotADirectory` and others of the path (a symbolic link in it is one: `FilesystemLoop`); what the kernel says of mounts.
+/// `NotFound`, `NotADirectory` and others of the path (a symbolic link in it is one:
+/// `FilesystemLoop`); what the kernel says of mounts.
 pub(crate) fn show_only(at: &Path, subdir: &Path) -> io::Result<()> {
     let dir = open_beneath(&File::open(at)?, subdir)?;
     let tree = open_tree(&dir)?;
@@ -52,7 +55,8 @@ fn open_beneath(root: &File, subdir: &Path) -> io::Result<File> {
         mode: 0,
         resolve: RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH,
     };
-    // SAFETY: a valid descriptor, a string that ends in NUL, and a structure of the size that is said.
+    // SAFETY: a valid descriptor, a string that ends in NUL, and a structure of the size that is
+    // said.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_openat2,

@@ -1,6 +1,7 @@
-//! The door through a real mount, over the file system in memory. Each test of behaviour runs four times: over
-//! io_uring and over `/dev/fuse`, answered at once and with every operation carried to the threads that may wait. Skipped where mounting is not possible, unless
-//! `LEEWARD_NEEDS_FUSE` is set.
+//! The door through a real mount, over the file system in memory. Each test of behaviour runs four
+//! times: over io_uring and over `/dev/fuse`, answered at once and with every operation carried to
+//! the threads that may wait. Skipped where mounting is not possible, unless `LEEWARD_NEEDS_FUSE`
+//! is set.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
@@ -90,7 +91,8 @@ fn kinds_and_modes() {
     });
 }
 
-/// Somebody else's write takes the setuid bit, and the kernel must not go on honouring it from its cache.
+/// Somebody else's write takes the setuid bit, and the kernel must not go on honouring it from its
+/// cache.
 #[test]
 fn a_write_takes_setuid_away() {
     every_way(|rig| {
@@ -285,7 +287,8 @@ fn statfs_and_ioctl() {
     });
 }
 
-/// Pages of a mapping, writes by descriptor and truncation see each other: pages are kept across opens.
+/// Pages of a mapping, writes by descriptor and truncation see each other: pages are kept across
+/// opens.
 #[test]
 fn mappings_are_coherent() {
     every_way(|rig| {
@@ -634,7 +637,8 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// A program that waits for the file system can be killed; a signal that it handles changes nothing.
+/// A program that waits for the file system can be killed; a signal that it handles changes
+/// nothing.
 #[test]
 fn who_waits_can_be_killed() {
     for io_uring in [IoUring::Auto, IoUring::Never] {

@@ -1,4 +1,5 @@
-//! What the fair queue promises, for any arrivals; and simulations of a server with some slots behind it, from a seed.
+//! What the fair queue promises, for any arrivals; and simulations of a server with some slots
+//! behind it, from a seed.
 
 use leeward_env::{Class, Flow};
 use leeward_gate::{FairQueue, Line, Share, Turn};
@@ -13,7 +14,8 @@ fn job_line(uid: u32, job: u32) -> Line {
     Line { flow: Flow { uid, job }, class: Class::Interactive }
 }
 
-/// A client of the simulated server: so many requests at a time, each of such a cost, one after the other until the end.
+/// A client of the simulated server: so many requests at a time, each of such a cost, one after the
+/// other until the end.
 #[derive(Clone, Debug)]
 struct Client {
     line: Line,
@@ -117,8 +119,8 @@ fn share(got: &[Got], n: usize) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Between lines that always have work waiting, what they got differs by at most what one turn of each costs, times the
-    /// turns that run at once, whatever the costs and weights.
+    /// Between lines that always have work waiting, what they got differs by at most what one turn
+    /// of each costs, times the turns that run at once, whatever the costs and weights.
     #[test]
     fn backlogged_lines_share_by_weight(
         clients in proptest::collection::vec((1usize..20, 1u32..1000, proptest::collection::vec(1_000u64..10_000_000, 1..5)), 2..8),
@@ -132,7 +134,8 @@ proptest! {
         for (a, g) in clients.iter().zip(&got) {
             for (b, h) in clients.iter().zip(&got) {
                 let part = |c: &Client, g: &Got| g.served as f64 / f64::from(c.share.weight);
-                // a turn is charged with what turns cost before it: the most expensive one may be a surprise
+                // a turn is charged with what turns cost before it: the most expensive one may be a
+                // surprise
                 let turn = |c: &Client| *c.costs.iter().max().expect("one") as f64 / f64::from(c.share.weight);
                 let most = (slots as f64 + 1.0) * (turn(a) + turn(b));
                 prop_assert!(part(a, g) - part(b, h) <= most, "{a:?} got {g:?}, {b:?} got {h:?}: more than {most} apart");
@@ -140,7 +143,8 @@ proptest! {
         }
     }
 
-    /// Everything that comes in goes out, in the order of its line, and nothing is remembered afterwards.
+    /// Everything that comes in goes out, in the order of its line, and nothing is remembered
+    /// afterwards.
     #[test]
     fn nothing_is_lost(pushes in proptest::collection::vec((0u32..50, 1u32..500, 1u64..1_000_000, any::<bool>()), 0..300)) {
         let mut queue = FairQueue::default();
@@ -168,7 +172,8 @@ proptest! {
     // each runs a server for simulated seconds
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// However many jobs a user has, users share by weight, and the jobs of each share equally what he gets.
+    /// However many jobs a user has, users share by weight, and the jobs of each share equally what
+    /// he gets.
     #[test]
     fn users_share_first_and_then_their_jobs(
         users in proptest::collection::vec((1usize..12, 1u32..1000, 1_000u64..1_000_000), 2..5),
@@ -194,8 +199,9 @@ proptest! {
         }
     }
 
-    /// In no window does a user begin more than his ceiling allows in it, one second's worth and, of bytes, one operation more.
-    /// Who is below his ceiling is served whenever there is a slot (`simulate` checks that).
+    /// In no window does a user begin more than his ceiling allows in it, one second's worth and,
+    /// of bytes, one operation more. Who is below his ceiling is served whenever there is a slot
+    /// (`simulate` checks that).
     #[test]
     fn ceilings_hold_in_every_window(
         users in proptest::collection::vec((1usize..6, 0u64..2_000, 0u64..50_000_000, 0u64..1_000_000, 0u64..2_000_000_000), 1..5),
@@ -220,7 +226,8 @@ proptest! {
     }
 }
 
-/// Ten thousand requests of 10 us at a time against one of 50 ms: each its half, and the small ones wait for one big one at most.
+/// Ten thousand requests of 10 us at a time against one of 50 ms: each its half, and the small ones
+/// wait for one big one at most.
 #[test]
 fn a_flow_of_tiny_requests_and_one_of_huge_ones() {
     let clients = [Client::new(1, 10_000, 10_000), Client::new(2, 2, 50_000_000)];
@@ -230,7 +237,8 @@ fn a_flow_of_tiny_requests_and_one_of_huge_ones() {
 
 #[test]
 fn one_request_at_a_time_against_a_hundred() {
-    // a little think time: it is never backlogged, and still gets nearly what it could get alone beside another
+    // a little think time: it is never backlogged, and still gets nearly what it could get alone
+    // beside another
     let clients = [Client { think: 1_000, ..Client::new(1, 1, 20_000) }, Client::new(2, 100, 20_000)];
     let got = simulate(&clients, 1, 10_000_000_000);
     assert!(share(&got, 0) > 0.45, "{got:?}");

@@ -136,8 +136,8 @@ fn it_backs_off_by_half_and_comes_back() {
 }
 
 proptest! {
-    /// Whatever transfers take: there is room when nothing is on its way, no more than the window but one transfer,
-    /// and nothing is left in it at the end.
+    /// Whatever transfers take: there is room when nothing is on its way, no more than the window
+    /// but one transfer, and nothing is left in it at the end.
     #[test]
     fn it_keeps_its_bounds(steps in proptest::collection::vec((0usize..4, 0usize..=SLICE, 0u64..1 << 40, any::<bool>()), 1..500)) {
         let mut window = Window::new(SLICE);

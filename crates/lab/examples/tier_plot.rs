@@ -1,5 +1,5 @@
-//! `tier_plot SAMPLES.json DRAWING.svg PAGE.html`: what `bench/tier` measured, drawn: how fast a writer writes, how long each of his
-//! writes takes, and how full the hot pool is, over time.
+//! `tier_plot SAMPLES.json DRAWING.svg PAGE.html`: what `bench/tier` measured, drawn: how fast a
+//! writer writes, how long each of his writes takes, and how full the hot pool is, over time.
 #![allow(clippy::disallowed_methods)]
 
 use leeward_lab::page::{Page, drawing};

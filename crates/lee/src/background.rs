@@ -1,11 +1,11 @@
 //! `lee up --background`: starts this program again in a session of its own: a keeper, which starts
-//! the server ([`crate::keeper`]), or with `--no-keeper` the server itself. The child reports through
-//! a pipe when the cell is mounted, or why it is not.
+//! the server ([`crate::keeper`]), or with `--no-keeper` the server itself. The child reports
+//! through a pipe when the cell is mounted, or why it is not.
 //!
 //! The child gets the same command line with absolute paths, so each option means what it means in
-//! the foreground. A variable of the environment tells it that it is the child. It inherits only the
-//! pipe: its standard input and output are /dev/null until the cell is locked, and `DIR/log` from
-//! then on. When the parent is gone and nobody reads the pipe, the child ends.
+//! the foreground. A variable of the environment tells it that it is the child. It inherits only
+//! the pipe: its standard input and output are /dev/null until the cell is locked, and `DIR/log`
+//! from then on. When the parent is gone and nobody reads the pipe, the child ends.
 
 use crate::fail::{Fail, text};
 use crate::locate::{self, CellDir};

@@ -1,5 +1,5 @@
-//! Connects this machine to the server of a cell on another one: with the key by which that knows it, or the
-//! first time with a token.
+//! Connects this machine to the server of a cell on another one: with the key by which that knows
+//! it, or the first time with a token.
 
 use crate::fail::Fail;
 use crate::host_keys::HostKeys;

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 /// Exit code of a server whose cell another process has taken over.
 pub const TAKEN_OVER: u8 = 4;
 
-/// Exit code of a server of several that has lost the cell, or could not take it: another process may begin anew.
+/// Exit code of a server of several that has lost the cell, or could not take it: another process
+/// may begin anew.
 pub const BEGIN_ANEW: u8 = 5;
 
 /// Why a command failed. The text names the thing, the cause and the next step.

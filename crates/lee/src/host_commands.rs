@@ -1,12 +1,13 @@
-//! Commands that users of other machines give: which the cell runs for them, and what it tells them.
+//! Commands that users of other machines give: which the cell runs for them, and what it tells
+//! them.
 //!
 //! Only what is in [`ALLOWED`] is run, and only so far as the same user could find it out or do it
-//! through the mount. A host is no operator of the cell, and neither is its root. A command names paths,
-//! so the server checks the rights on every directory itself, also for hosts whose kernels it believes.
-//! Lists leave out what the user may not read.
+//! through the mount. A host is no operator of the cell, and neither is its root. A command names
+//! paths, so the server checks the rights on every directory itself, also for hosts whose kernels
+//! it believes. Lists leave out what the user may not read.
 //!
-//! The checks and the request are no transaction: somebody may rename a directory in between, as after a
-//! check of a kernel.
+//! The checks and the request are no transaction: somebody may rename a directory in between, as
+//! after a check of a kernel.
 
 use crate::control::server::{Service, failure, not_understood, now_and_then};
 use crate::control::{Answer, Call, Flows, Line, Running};
@@ -335,8 +336,8 @@ impl Eyes<'_> {
         }
     }
 
-    /// Whether it tells of the user, or of a group of the user, in a volume that the host may use: a host
-    /// that may not use all of them does not learn what there is in all together.
+    /// Whether it tells of the user, or of a group of the user, in a volume that the host may use:
+    /// a host that may not use all of them does not learn what there is in all together.
     fn is_own(&self, owner: &OwnerInfo, names: Option<&BTreeSet<String>>) -> bool {
         let is_its_volume =
             names.is_none_or(|names| owner.volume.as_ref().is_some_and(|v| names.contains(v)));
@@ -409,8 +410,8 @@ impl Eyes<'_> {
         found.map_err(|e| about(path, &e))
     }
 
-    /// Of a volume its owner sees what happened, also in directories that are closed to him: who has it
-    /// answers for it.
+    /// Of a volume its owner sees what happened, also in directories that are closed to him: who
+    /// has it answers for it.
     fn owns_volume(&self, node: NodeId, what: &str) -> Checked<()> {
         let owner = self.cell.volume_owners().get(&node.volume()).copied();
         let is_its_own = self.asker.grant.has(node) && owner == Some(self.asker.ctx.uid);
@@ -422,8 +423,8 @@ impl Eyes<'_> {
         }
     }
 
-    /// What is asked about need not be there any more: then the last directory above it that is there says
-    /// which volume it was in.
+    /// What is asked about need not be there any more: then the last directory above it that is
+    /// there says which volume it was in.
     fn may_read_events(&self, request: &EventList) -> Checked<()> {
         let Some(path) = &request.path else { return Err(for_operators()) };
         if let Err((_, e)) = self.walk(path)
@@ -585,8 +586,8 @@ impl<'a> Tree<'a> {
 mod tests {
     use super::*;
 
-    /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`] with its
-    /// check.
+    /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
+    /// with its check.
     const FOR_OPERATORS: [&str; 64] = [
         "EventVerify",
         "VolumeCreate",

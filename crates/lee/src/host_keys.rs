@@ -21,7 +21,8 @@ const OWN: &str = "host.key";
 /// The directory with public keys of servers.
 const SERVERS: &str = "servers";
 
-/// The directory with sessions of mounts, by where they are, and how much of the path is in the name.
+/// The directory with sessions of mounts, by where they are, and how much of the path is in the
+/// name.
 const SESSIONS: &str = "sessions";
 const PATH_BYTES_MAX: usize = 100;
 

@@ -341,8 +341,8 @@ pub fn prepare_mounts() -> Result<PathBuf, Fail> {
     Ok(dir)
 }
 
-/// What is kept on this machine for a mount from another machine: its log, and the file of its keeper.
-/// Makes the directory.
+/// What is kept on this machine for a mount from another machine: its log, and the file of its
+/// keeper. Makes the directory.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -354,8 +354,8 @@ pub fn mount_state(at: &Path) -> Result<CellDir, Fail> {
     CellDir::resolve(&dir).map_err(|e| not_made(&dir, &e))
 }
 
-/// What is kept on this machine for a gateway to this server: its log, its control socket, and the file of its
-/// keeper. Makes the directory.
+/// What is kept on this machine for a gateway to this server: its log, its control socket, and the
+/// file of its keeper. Makes the directory.
 ///
 /// # Errors
 /// When it cannot be made.

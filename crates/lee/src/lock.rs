@@ -170,8 +170,8 @@ fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Takes the lock to serve the cell, as [`take`]. Waits some seconds for a command that has the cell
-/// open only to answer a question, and longer for a process that has served it and is ending.
+/// Takes the lock to serve the cell, as [`take`]. Waits some seconds for a command that has the
+/// cell open only to answer a question, and longer for a process that has served it and is ending.
 ///
 /// # Errors
 /// As [`take`].

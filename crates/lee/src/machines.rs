@@ -72,15 +72,16 @@ impl Bound {
         started.map_err(|e| Fail::new(format!("clients cannot be told who has the cell: {}", text(&e))))
     }
 
-    /// Prepares the gate for locks between machines, if there are addresses. Before the cell is mounted.
+    /// Prepares the gate for locks between machines, if there are addresses. Before the cell is
+    /// mounted.
     pub fn share_locks(&self, cell: &Cell, gate: &Gate) {
         if !self.0.is_empty() {
             gate.share_locks(|| has_hosts(cell));
         }
     }
 
-    /// Serves the cell to other machines, if there are addresses. `member`: of several servers of the cell this one, and
-    /// the number of its turn.
+    /// Serves the cell to other machines, if there are addresses. `member`: of several servers of
+    /// the cell this one, and the number of its turn.
     ///
     /// # Errors
     /// What the system says, or the cell of its key.

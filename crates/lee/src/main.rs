@@ -4,9 +4,9 @@
 //! decides nothing about the file system: it finds the cell (`locate`), reaches it (`session`:
 //! through the control socket of the process that serves it, or by opening it under the lock), asks
 //! one `leeward_volume::admin::Request`, and shows the reply (`output`). `lee up` is the exception:
-//! it is the process that serves (`serve`, `metrics`), in the background with a
-//! keeper that starts it again after a crash (`background`, `keeper`). `place` knows what differs for
-//! a cell in a bucket.
+//! it is the process that serves (`serve`, `metrics`), in the background with a keeper that starts
+//! it again after a crash (`background`, `keeper`). `place` knows what differs for a cell in a
+//! bucket.
 //!
 //! Errors are values (`fail::Fail`) that name the thing, the cause and the next step; they are
 //! printed once, here.

@@ -1,5 +1,5 @@
-//! `mount.leeward`: what mount(8) runs for the type `leeward`, and so for lines of /etc/fstab and mount
-//! units of systemd. It is this program under that name (a symbolic link), and does what
+//! `mount.leeward`: what mount(8) runs for the type `leeward`, and so for lines of /etc/fstab and
+//! mount units of systemd. It is this program under that name (a symbolic link), and does what
 //! `lee mount --background` does, with the command line and the exit codes that mount(8) wants.
 
 use crate::background;

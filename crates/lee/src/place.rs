@@ -106,8 +106,8 @@ pub fn forget(cell: &CellDir, holder: &Holder) {
     }
 }
 
-/// For who would open the cell for itself: refuses while servers share it. A server that was killed is seen to be dead
-/// after some seconds.
+/// For who would open the cell for itself: refuses while servers share it. A server that was killed
+/// is seen to be dead after some seconds.
 ///
 /// # Errors
 /// The text says which server there is.

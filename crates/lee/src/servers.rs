@@ -1,9 +1,10 @@
-//! This process as one of several servers of a cell in a bucket (docs/decisions/0038): its record, its term, what it sees
-//! of the others, and its turns.
+//! This process as one of several servers of a cell in a bucket (docs/decisions/0038): its record,
+//! its term, what it sees of the others, and its turns.
 //!
-//! Two threads work for it: `server-renew` renews the record, `server-look` looks at the map and the others. Neither
-//! waits for the cell. What they find is posted to the process as [`News`]. A process that may not answer any more ends at
-//! once, whatever it does ([`Member::quit`]): what it has not made durable its clients do again at the next server.
+//! Two threads work for it: `server-renew` renews the record, `server-look` looks at the map and
+//! the others. Neither waits for the cell. What they find is posted to the process as [`News`]. A
+//! process that may not answer any more ends at once, whatever it does ([`Member::quit`]): what it
+//! has not made durable its clients do again at the next server.
 //!
 //! Locks, in this order: `renewing`, `watching`, `seen`.
 
@@ -79,7 +80,8 @@ pub struct Own {
 }
 
 impl Own {
-    /// From now on answers are given within the term only, and the first one when the server before gives none any more.
+    /// From now on answers are given within the term only, and the first one when the server before
+    /// gives none any more.
     pub fn begin(&self, env: &Env, gate: &Gate) {
         gate.answer_within(self.member.term.clone());
         while env.now() < self.turn.not_before && !self.member.term.is_over() {
@@ -89,7 +91,8 @@ impl Own {
 }
 
 impl Member {
-    /// Joins the servers of a cell, whose lock on this machine the caller has. `addresses`: where clients reach this one.
+    /// Joins the servers of a cell, whose lock on this machine the caller has. `addresses`: where
+    /// clients reach this one.
     ///
     /// # Errors
     /// The store does not answer, or cannot be used by several servers.
@@ -236,7 +239,8 @@ impl Member {
         seen.alive.iter().find(|record| record.id == *owner).cloned()
     }
 
-    /// Leaves the cell, which is closed, to the others. False: whose it is is not known, so this process has to end.
+    /// Leaves the cell, which is closed, to the others. False: whose it is is not known, so this
+    /// process has to end.
     pub fn leave(&self) -> bool {
         self.watching.lock().leave()
     }
@@ -253,8 +257,8 @@ impl Member {
         }
     }
 
-    /// Ends the process, which may not answer any more: nothing that it has in memory counts. Without a word to clients,
-    /// which ask the next server for what was not answered.
+    /// Ends the process, which may not answer any more: nothing that it has in memory counts.
+    /// Without a word to clients, which ask the next server for what was not answered.
     pub fn quit(&self, why: &str) -> ! {
         self.term.end();
         while self.quitting.swap(true, Ordering::AcqRel) {
@@ -266,7 +270,8 @@ impl Member {
         std::process::exit(BEGIN_ANEW.into())
     }
 
-    /// The servers that clients are told of by this one, which has the cell with this turn; `None`: which stands by.
+    /// The servers that clients are told of by this one, which has the cell with this turn; `None`:
+    /// which stands by.
     pub fn list(&self, turn: Option<u64>) -> ServerList {
         let seen = self.seen.lock();
         let first = match turn {
@@ -332,7 +337,8 @@ impl Member {
         Keys::from_seed(&seed).map(Some).map_err(|_| damaged())
     }
 
-    /// Leaves the key of the cell for servers that stand by. It is in the bucket already, among the cell's records.
+    /// Leaves the key of the cell for servers that stand by. It is in the bucket already, among the
+    /// cell's records.
     ///
     /// # Errors
     /// The store's.
@@ -346,8 +352,8 @@ impl Member {
     }
 }
 
-/// The lock of the cell on this machine, which this process holds: no other machine has one of this name, nor this machine
-/// after it was started anew. Empty: it is not known.
+/// The lock of the cell on this machine, which this process holds: no other machine has one of this
+/// name, nor this machine after it was started anew. Empty: it is not known.
 fn lock_of(cell: &CellDir) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let file = std::fs::metadata(cell.lock()).ok();
@@ -366,7 +372,8 @@ impl Drop for Lasts<'_> {
     }
 }
 
-/// Where clients reach a server that listens at these addresses: on all addresses of a machine, by its name.
+/// Where clients reach a server that listens at these addresses: on all addresses of a machine, by
+/// its name.
 pub fn reached_at(addresses: &[SocketAddr], advertised: &[String]) -> Vec<String> {
     if !advertised.is_empty() {
         return advertised.to_vec();

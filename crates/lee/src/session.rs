@@ -1,8 +1,8 @@
 //! A command's way to the cell: through the process that serves it, or else by opening the cell
 //! under its lock.
 //!
-//! For a moment neither may be possible: a process is just starting or ending, or another command has
-//! the cell open. The session tries again for some seconds.
+//! For a moment neither may be possible: a process is just starting or ending, or another command
+//! has the cell open. The session tries again for some seconds.
 
 use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};

@@ -60,8 +60,8 @@ pub fn output_has_reader() -> bool {
     unsafe { libc::poll(&mut poll, 1, 0) <= 0 || poll.revents & (libc::POLLERR | libc::POLLHUP) == 0 }
 }
 
-/// Lets all signals through, in a child before its exec: its parent may have blocked some, or ignored
-/// the ends of its children.
+/// Lets all signals through, in a child before its exec: its parent may have blocked some, or
+/// ignored the ends of its children.
 pub fn unblock_signals() {
     // SAFETY: the set is valid for both calls, and all three are allowed between fork and exec.
     unsafe {
@@ -72,17 +72,20 @@ pub fn unblock_signals() {
     }
 }
 
-/// This thread gets a processor behind others of this machine. For threads that hold no lock that others wait for.
+/// This thread gets a processor behind others of this machine. For threads that hold no lock that
+/// others wait for.
 pub fn work_behind_others() {
     const NICE: i32 = 10;
-    // SAFETY: takes numbers; 0 is the thread that calls. Where it is refused, the thread stays as it is.
+    // SAFETY: takes numbers; 0 is the thread that calls. Where it is refused, the thread stays as
+    // it is.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
 /// Makes a pipe hold as much as any user's may: fewer turns between who writes and who reads.
 pub fn widen_pipe(pipe: &impl AsRawFd) {
     const BYTES: libc::c_int = 1 << 20;
-    // SAFETY: a descriptor that is open, and a number. Where it is refused, the pipe stays as it is.
+    // SAFETY: a descriptor that is open, and a number. Where it is refused, the pipe stays as it
+    // is.
     unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
 }
 

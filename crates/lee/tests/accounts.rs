@@ -1,5 +1,5 @@
-//! Users, keys, tokens, hosts and the storage report by the real binary, with the cell up and down. Needs root and
-//! /dev/fuse; says so and skips elsewhere.
+//! Users, keys, tokens, hosts and the storage report by the real binary, with the cell up and down.
+//! Needs root and /dev/fuse; says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;

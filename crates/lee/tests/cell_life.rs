@@ -1,5 +1,6 @@
-//! The life of a cell through the real binary and a real mount: up, commands while it runs and while not, every way
-//! to end, and what a killed process leaves. Needs root and /dev/fuse; says so and skips elsewhere.
+//! The life of a cell through the real binary and a real mount: up, commands while it runs and
+//! while not, every way to end, and what a killed process leaves. Needs root and /dev/fuse; says so
+//! and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -120,7 +121,8 @@ fn what_a_killed_process_leaves_is_no_trouble() {
         place.kill();
         assert!(is_mounted(&place.mnt()), "it is there, and dead");
         assert_eq!(say(&["status", place.arg()]).code, 3);
-        // A command that opens the cell itself does not mind; but nothing can make durable what died with the process.
+        // A command that opens the cell itself does not mind; but nothing can make durable what
+        // died with the process.
         place.ask(&["df"]).good();
         place.ask(&["sync"]).bad(1, &["did not end in order", "may be lost"]);
     }
@@ -335,7 +337,8 @@ fn the_control_socket_is_private_and_patient() {
     });
     say(&["status", place.arg()]).good();
     drop(silent);
-    // Too many at once are told so, and it goes on. One more at each try: those that just went may still count.
+    // Too many at once are told so, and it goes on. One more at each try: those that just went may
+    // still count.
     let mut many: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(&socket).expect("connect")).collect();
     until("a refusal", || {
         many.push(UnixStream::connect(&socket).expect("connect"));
@@ -406,7 +409,8 @@ fn ordinary_users_serve_cells_too() {
     fs::create_dir(&place.dir).expect("mkdir");
     std::os::unix::fs::chown(&place.dir, Some(USER), Some(USER)).expect("chown");
     let copy = place.beside("lee");
-    // Not by this process: whoever another test is just starting would have the copy open for writing until its exec.
+    // Not by this process: whoever another test is just starting would have the copy open for
+    // writing until its exec.
     run(Command::new("cp").arg(common::LEE).arg(&copy)).good();
     let user = |args: &[&str]| run(as_user(Command::new(&copy).args(args), USER));
     let up = user(&["up", place.arg(), "--background"]);
@@ -507,7 +511,8 @@ fn weights_and_ceilings_last_and_take_effect_at_once() {
     assert_eq!(row, ["4000001", "300", "5", "100", "MiB"]);
     let shown = place.ask(&["flow", "show", "4000001", "--json"]).json();
     assert_eq!((&shown["weight"], &shown["bytes_per_sec"]), (&300.into(), &(100 << 20).into()));
-    // what is said about a group is said about its members, but what is said about one of them counts before
+    // what is said about a group is said about its members, but what is said about one of them
+    // counts before
     place.ask(&["flow", "weight", "@0", "200"]).good();
     assert!(place.ask(&["flow", "show", "root"]).good().contains("200\n"));
     place.ask(&["flow", "weight", "root", "50"]).good();

@@ -1,4 +1,5 @@
-//! Bad input: each has an error that names the thing, the cause and the next step. No cell runs here.
+//! Bad input: each has an error that names the thing, the cause and the next step. No cell runs
+//! here.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -113,7 +114,8 @@ fn up_needs_the_right_to_write() {
     fs::set_permissions(place.beside(""), fs::Permissions::from_mode(0o755)).expect("chmod");
     // The binary may be in a directory that nobody can enter.
     let copy = place.beside("lee");
-    // By another process: a test that starts a command meanwhile would hold our descriptor open for writing (ETXTBSY).
+    // By another process: a test that starts a command meanwhile would hold our descriptor open for
+    // writing (ETXTBSY).
     let copied = std::process::Command::new("cp").arg(common::LEE).arg(&copy).status().expect("cp");
     assert!(copied.success(), "cp");
     let up = |dir: &str| {

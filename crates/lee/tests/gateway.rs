@@ -1,5 +1,5 @@
-//! Doors of a cell on other machines: `lee gateway`, `lee host add --gateway`. Each machine is a directory with
-//! keys of its own; the client is curl.
+//! Doors of a cell on other machines: `lee gateway`, `lee host add --gateway`. Each machine is a
+//! directory with keys of its own; the client is curl.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! A server in the background that crashes comes back by itself, and one that was ended does not. Through the real
-//! binary and a real mount: needs root and /dev/fuse, says so and skips elsewhere.
+//! A server in the background that crashes comes back by itself, and one that was ended does not.
+//! Through the real binary and a real mount: needs root and /dev/fuse, says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;

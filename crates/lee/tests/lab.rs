@@ -1,4 +1,5 @@
-//! `lee probe` and `lee lab` on a plain directory: what they say, what they leave (nothing), and bad input.
+//! `lee probe` and `lee lab` on a plain directory: what they say, what they leave (nothing), and
+//! bad input.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -184,7 +185,8 @@ fn metrics_are_served_on_loopback() {
 #[test]
 fn neighbours_have_a_verdict_for_each_storm() {
     let place = Place::new();
-    // In memory where there is such a place: how long a flush of a busy disk takes is not what is tested.
+    // In memory where there is such a place: how long a flush of a busy disk takes is not what is
+    // tested.
     let memory = Path::new("/dev/shm");
     let near = if memory.is_dir() { memory } else { Path::new("/tmp") };
     let dir = tempfile::Builder::new().prefix("lee-test-").tempdir_in(near).expect("a directory");

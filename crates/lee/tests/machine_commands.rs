@@ -1,5 +1,5 @@
-//! Commands in a mount from another machine: the server runs them in the name of the user who asks, so
-//! far as that user and the host may.
+//! Commands in a mount from another machine: the server runs them in the name of the user who asks,
+//! so far as that user and the host may.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod common;

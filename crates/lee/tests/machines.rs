@@ -1,5 +1,5 @@
-//! A cell that other machines mount: `lee serve`, `lee host`, `lee mount`, `lee session`. Each machine is
-//! a directory with keys of its own.
+//! A cell that other machines mount: `lee serve`, `lee host`, `lee mount`, `lee session`. Each
+//! machine is a directory with keys of its own.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod common;
@@ -59,8 +59,8 @@ fn machines_see_one_file_system() {
     assert!(b.path("dir/.snap/now/x").exists() && a.path("dir/.snap/now/x").exists());
 }
 
-/// In turn each machine changes something, and the other looks: through what its kernel and its process
-/// keep.
+/// In turn each machine changes something, and the other looks: through what its kernel and its
+/// process keep.
 #[test]
 fn what_machines_keep_is_never_old() {
     if !can_mount() {

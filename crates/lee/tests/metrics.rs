@@ -1,5 +1,6 @@
-//! Metrics of a cell that is really served: every line is parsed, counters are compared between scrapes, and mistakes are explained.
-//! Needs root and /dev/fuse where it mounts; says so and skips elsewhere.
+//! Metrics of a cell that is really served: every line is parsed, counters are compared between
+//! scrapes, and mistakes are explained. Needs root and /dev/fuse where it mounts; says so and skips
+//! elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -134,7 +135,8 @@ fn get(address: &str, request: &str) -> String {
     said
 }
 
-/// What a user does in a minute: names, data (too much for the journal), fsync, a snapshot, an error.
+/// What a user does in a minute: names, data (too much for the journal), fsync, a snapshot, an
+/// error.
 fn work(place: &Place, round: u32) {
     let dir = place.mnt().join("x \"y\"");
     for n in 0..20 {

@@ -1,5 +1,6 @@
-//! A cell in a bucket, through the real binary and a real mount, on a store in memory: its life, two processes that want it, and a
-//! store that fails. Two machines are two state directories. Needs root and /dev/fuse; says so and skips elsewhere.
+//! A cell in a bucket, through the real binary and a real mount, on a store in memory: its life,
+//! two processes that want it, and a store that fails. Two machines are two state directories.
+//! Needs root and /dev/fuse; says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -226,7 +227,8 @@ fn a_killed_server_comes_back_unless_another_machine_has_the_cell() {
             said.code == 0 && said.json()["restarts"] == n + 1
         });
     }
-    // While its keeper is slow, another machine takes the cell: then this one does not take it back.
+    // While its keeper is slow, another machine takes the cell: then this one does not take it
+    // back.
     stop(keeper);
     let pid = first.pid_in("lock").expect("a server");
     signal(pid, libc::SIGKILL);

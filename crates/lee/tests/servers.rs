@@ -1,4 +1,5 @@
-//! Several servers of one cell in a bucket: one has it, the others take it over, clients follow, and nothing is lost.
+//! Several servers of one cell in a bucket: one has it, the others take it over, clients follow,
+//! and nothing is lost.
 #![allow(clippy::disallowed_methods)]
 
 mod common;
@@ -18,8 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const CELL: &str = "s3://b/cell";
-/// Longer than the longest wait after a server has died: to see that it is dead, the rest of its term, clients that do not
-/// come; and a busy machine.
+/// Longer than the longest wait after a server has died: to see that it is dead, the rest of its
+/// term, clients that do not come; and a busy machine.
 const TAKE_OVER: Duration = Duration::from_secs(25);
 
 struct Site {
@@ -188,7 +189,8 @@ impl Mount<'_> {
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        // SAFETY: a plain system call on a process that this test has started, which may have ended.
+        // SAFETY: a plain system call on a process that this test has started, which may have
+        // ended.
         unsafe { libc::kill(self.pid, libc::SIGCONT) };
         if std::thread::panicking() {
             let state = self.keys.with_extension("state");
@@ -213,7 +215,8 @@ impl Drop for Kept {
             let pid = serde_json::from_str::<Value>(&text).ok().and_then(|value| value["pid"].as_i64());
             let pid = pid.and_then(|pid| i32::try_from(pid).ok());
             if let Some(pid) = pid.filter(|pid| Place::is_lee(*pid) || Place::is_keeper(*pid)) {
-                // SAFETY: a plain system call; only on one that has the lock of this test's own directory, or keeps it.
+                // SAFETY: a plain system call; only on one that has the lock of this test's own
+                // directory, or keeps it.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
         }
@@ -342,7 +345,8 @@ fn a_server_that_was_stopped_answers_nothing_when_it_wakes_up() {
     let file = File::open(old.path("f")).expect("open");
     let writers = Writers::start(&mount, "w");
     writers.go_on(20);
-    // the one asks, the other is stopped before it can answer; then the machine that asks is stopped, too
+    // the one asks, the other is stopped before it can answer; then the machine that asks is
+    // stopped, too
     stop(a.pid() as i32);
     let (told, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! Snapshots by command, on a cell that is served and on one that is not, and what the mount shows of it.
+//! Snapshots by command, on a cell that is served and on one that is not, and what the mount shows
+//! of it.
 #![allow(clippy::disallowed_methods)]
 
 mod common;

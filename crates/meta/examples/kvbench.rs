@@ -115,7 +115,8 @@ fn inline_data(dir: &Path, caching: Caching) {
     std::fs::remove_dir_all(dir).expect("remove");
 }
 
-/// Keys as the file system has them: directories of 100 files, names and inodes; 110 to 180 bytes in all.
+/// Keys as the file system has them: directories of 100 files, names and inodes; 110 to 180 bytes
+/// in all.
 fn record(i: u64) -> (Arc<[u8]>, Option<Arc<[u8]>>) {
     let mut key = vec![0, 0, 0, 1];
     let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! Crashes, want of space and failing calls at every mutation of the disk, below the engine in memory: it has the
-//! journal and the rules of the one on a directory.
+//! Crashes, want of space and failing calls at every mutation of the disk, below the engine in
+//! memory: it has the journal and the rules of the one on a directory.
 
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};

@@ -160,7 +160,8 @@ fn records_of_an_earlier_life_are_not_read() {
     assert_eq!(Model::of(&open(&disk).expect("open")), before);
 }
 
-/// A user may keep a copy of the journal in the file system: a record in a torn record is not a later one.
+/// A user may keep a copy of the journal in the file system: a record in a torn record is not a
+/// later one.
 #[test]
 fn a_journal_inside_inline_data() {
     let disk = journal_of(3);
@@ -218,7 +219,8 @@ fn len(disk: &SimDisk, path: &str) -> u64 {
     disk.open(path, Caching::Buffered).expect("open").len().expect("length")
 }
 
-/// A disk after a kill, whose journal has several files that are needed, some with a single record, and one without.
+/// A disk after a kill, whose journal has several files that are needed, some with a single record,
+/// and one without.
 fn several_files() -> (SimDisk, Model) {
     let disk = SimDisk::new(1);
     let kv = open_small(&disk).expect("open");

@@ -28,8 +28,9 @@ fn open(dir: &Path, options: Options) -> Result<LsmKv> {
     )
 }
 
-/// Copies a directory while it is written to, as far as files are still there: the journal first. A table that the
-/// copied manifest names may then be gone already, so the copy is only good while no maintenance runs.
+/// Copies a directory while it is written to, as far as files are still there: the journal first. A
+/// table that the copied manifest names may then be gone already, so the copy is only good while no
+/// maintenance runs.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("mkdir");
     for entry in fs::read_dir(from).expect("read_dir").flatten() {
@@ -262,8 +263,8 @@ fn a_million_records_open_fast_and_stay_within_bounds() {
     assert_eq!(kv.scan(&[0], &[0xff; 9], usize::MAX, false).expect("scan").len(), 1_000_000);
 }
 
-/// Nobody calls `maintain`: commits keep memory, journal and runs within bounds by themselves, also after a kill
-/// has left a long journal behind.
+/// Nobody calls `maintain`: commits keep memory, journal and runs within bounds by themselves, also
+/// after a kill has left a long journal behind.
 #[test]
 fn without_maintenance() {
     let root = tempfile::tempdir().expect("tempdir");
@@ -316,8 +317,8 @@ fn nothing_is_lost_between_kills() {
     }
 }
 
-/// On a file system of about 100 MB that is named by LEEWARD_SMALL_DIR (a tmpfs does): want of space refuses
-/// commits and maintenance, loses nothing, leaves no garbage, and passes.
+/// On a file system of about 100 MB that is named by LEEWARD_SMALL_DIR (a tmpfs does): want of
+/// space refuses commits and maintenance, loses nothing, leaves no garbage, and passes.
 #[test]
 fn a_full_disk() {
     let Some(dir) = std::env::var_os("LEEWARD_SMALL_DIR").map(PathBuf::from) else { return };
@@ -359,7 +360,8 @@ fn a_full_disk() {
     assert_eq!(files(&dir.join("tables/tables")).len(), tables, "unfinished tables were left");
 }
 
-/// A flush beside it has made a new version of the tables, which readers see with later numbers only.
+/// A flush beside it has made a new version of the tables, which readers see with later numbers
+/// only.
 #[test]
 fn what_is_appended_before_a_seal_is_seen_when_it_is_inserted() {
     let root = tempfile::tempdir().expect("tempdir");

@@ -70,7 +70,8 @@ fn an_idle_one_hears_that_it_is_fenced() {
     panic!("not told within half a minute");
 }
 
-/// Commits meet every fault, before and after the effect; what was acknowledged is there, and nothing twice.
+/// Commits meet every fault, before and after the effect; what was acknowledged is there, and
+/// nothing twice.
 #[test]
 fn commits_outlive_the_faults_of_a_store() {
     let server = Server::start("b");

@@ -3,12 +3,13 @@
 //!     cargo run -p leeward-model --example mounted -- DIR [--seed N] [--steps N] [--times] [--strict]
 //!         [--unit BYTES] [--file-max BYTES] [--replay FILE]
 //!
-//! With `--times` it is checked which times each step changes (their grain must be fine).
-//! With `--unit` the allocated blocks are compared, too: data rounded out to so many bytes, and nothing else.
-//! Works in a new directory `DIR/model-SEED`, and removes it after a success. Needs root (chown, device nodes). `--strict` adds
-//! what Leeward promises and others do not: large attributes, files of 16 TiB to the byte.
-//! `Mounted` turns the operations back into system calls: an inode number stands for an O_PATH descriptor, which is kept
-//! while the inode has a name or is held.
+//! With `--times` it is checked which times each step changes (their grain must be fine). With
+//! `--unit` the allocated blocks are compared, too: data rounded out to so many bytes, and nothing
+//! else. Works in a new directory `DIR/model-SEED`, and removes it after a success. Needs root
+//! (chown, device nodes). `--strict` adds what Leeward promises and others do not: large
+//! attributes, files of 16 TiB to the byte. `Mounted` turns the operations back into system calls:
+//! an inode number stands for an O_PATH descriptor, which is kept while the inode has a name or is
+//! held.
 #![allow(clippy::disallowed_methods)]
 
 use leeward_env::{Ctx, limits};

@@ -60,9 +60,9 @@ impl Tree {
         self.nodes.get(&node)?.content.as_ref()
     }
 
-    /// Compares names, link structure and attributes with the model, also in snapshots; size and times
-    /// only there: live, they may be others after a crash. Returns the mapping of inodes. Snapshots that are missing and not `durable`
-    /// are dropped from the model.
+    /// Compares names, link structure and attributes with the model, also in snapshots; size and
+    /// times only there: live, they may be others after a crash. Returns the mapping of inodes.
+    /// Snapshots that are missing and not `durable` are dropped from the model.
     pub fn same_names(
         &self,
         model: &mut Model,

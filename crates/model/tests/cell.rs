@@ -1,8 +1,9 @@
-//! A real cell on a simulated disk against the model: random steps, and a crash at every mutation of the disk.
+//! A real cell on a simulated disk against the model: random steps, and a crash at every mutation
+//! of the disk.
 //!
-//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps,
-//! `MODEL_STRIDE` at every how many mutations a crash; `MODEL_USAGE=no` leaves recursive statistics out,
-//! `MODEL_TRACE=1` prints the steps, for a run that hangs.
+//! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps, `MODEL_STRIDE` at every
+//! how many mutations a crash; `MODEL_USAGE=no` leaves recursive statistics out, `MODEL_TRACE=1`
+//! prints the steps, for a run that hangs.
 #![allow(missing_docs)]
 
 mod whole;
@@ -90,7 +91,8 @@ fn a_crash_anywhere_between_two_pools_loses_nothing() {
     }
 }
 
-/// Data that died before it was stored, of two flows in turns: the queue waits for one segment after the other has vanished.
+/// Data that died before it was stored, of two flows in turns: the queue waits for one segment
+/// after the other has vanished.
 #[test]
 fn a_segment_that_vanished_early_holds_nothing_up() {
     let steps = "make /e file 644 0

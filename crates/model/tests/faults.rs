@@ -1,5 +1,5 @@
-//! A real cell on a simulated disk, one call of which fails: every call of the disk and of the store, in every way that it documents,
-//! at any moment, also while the cell is opened.
+//! A real cell on a simulated disk, one call of which fails: every call of the disk and of the
+//! store, in every way that it documents, at any moment, also while the cell is opened.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, a failing call each.
 #![allow(missing_docs)]
@@ -14,7 +14,8 @@ use leeward_pool::StoreFault;
 use std::collections::BTreeMap;
 use whole::{Failing, SimCell, owner, seeds, steps};
 
-/// What a store can do to a call, but for that after which it is not what it said it was: no copy is left of what it forgets.
+/// What a store can do to a call, but for that after which it is not what it said it was: no copy
+/// is left of what it forgets.
 fn faults_of_stores() -> Vec<StoreFault> {
     let lies = [StoreFault::PutLies, StoreFault::PutForgets];
     StoreFault::ALL.iter().copied().filter(|fault| !lies.contains(fault)).collect()

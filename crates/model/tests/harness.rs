@@ -1,4 +1,5 @@
-//! The harness judges itself: the model agrees with itself, and deliberately wrong copies are caught.
+//! The harness judges itself: the model agrees with itself, and deliberately wrong copies are
+//! caught.
 #![allow(missing_docs)]
 
 use leeward_env::Ctx;

@@ -98,7 +98,8 @@ fn flip_in_only_object(disk: &SimDisk, offset: u64) {
     disk.flip_bit(&format!("data/{dir}/{file}"), offset).expect("flipped");
 }
 
-/// What nobody refers to any more is cleaned to nothing, without an object, until the next commit takes it off the table.
+/// What nobody refers to any more is cleaned to nothing, without an object, until the next commit
+/// takes it off the table.
 #[test]
 fn fsck_beside_cleaning_finds_nothing() {
     let s = SimCell::new();

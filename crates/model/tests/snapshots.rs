@@ -1,4 +1,5 @@
-//! Snapshots of a real cell on a simulated disk: what random steps do not reach. Volumes, rights, ACLs, quotas, space.
+//! Snapshots of a real cell on a simulated disk: what random steps do not reach. Volumes, rights,
+//! ACLs, quotas, space.
 #![allow(missing_docs)]
 
 mod sim;

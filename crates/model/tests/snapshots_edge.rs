@@ -1,5 +1,6 @@
-//! Snapshots of a real cell at its edges: the last volume number, a full disk, a broken engine, open files without a name,
-//! volumes that are removed while trim goes on, durability by fsync, cells of format 1.
+//! Snapshots of a real cell at its edges: the last volume number, a full disk, a broken engine,
+//! open files without a name, volumes that are removed while trim goes on, durability by fsync,
+//! cells of format 1.
 #![allow(missing_docs)]
 
 mod sim;

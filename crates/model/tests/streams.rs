@@ -1,5 +1,5 @@
-//! Snapshots of random trees go to a copy in another cell: each is there as it was, by the digests of both sides, and by
-//! a walk that knows nothing of streams.
+//! Snapshots of random trees go to a copy in another cell: each is there as it was, by the digests
+//! of both sides, and by a walk that knows nothing of streams.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps.
 #![allow(missing_docs, clippy::disallowed_methods)]

@@ -1,5 +1,5 @@
-//! A cell whose callers are two clients on other machines, which live on when it crashes: whatever they
-//! were told is there afterwards, once.
+//! A cell whose callers are two clients on other machines, which live on when it crashes: whatever
+//! they were told is there afterwards, once.
 //!
 //! `MODEL_SEEDS`, `MODEL_STEPS`, `MODEL_STRIDE` as in `cell.rs`.
 #![allow(missing_docs)]

@@ -1,5 +1,5 @@
-//! Uploads in parts, at random, with a crash at every mutation of the disk: what was acknowledged is there, what was begun is there whole or not
-//! at all, and nothing is left over.
+//! Uploads in parts, at random, with a crash at every mutation of the disk: what was acknowledged
+//! is there, what was begun is there whole or not at all, and nothing is left over.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STRIDE` at every how many mutations a crash.
 #![allow(missing_docs)]
@@ -288,7 +288,8 @@ fn plan(seed: u64) -> Vec<(Step, bool)> {
     (0..STEPS).map(&mut one).collect()
 }
 
-/// All states since the last one that was acknowledged, oldest first; the last may be that of a step that died.
+/// All states since the last one that was acknowledged, oldest first; the last may be that of a
+/// step that died.
 fn run(sim: &Sim, plan: &[(Step, bool)]) -> Vec<State> {
     let mut states = vec![State::default()];
     for (step, sync) in plan {

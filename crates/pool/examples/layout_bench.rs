@@ -1,10 +1,10 @@
-//! What a layout costs: the processor's part (cutting up and computing pieces), and the throughput over directories of
-//! one disk, against `single` there.
+//! What a layout costs: the processor's part (cutting up and computing pieces), and the throughput
+//! over directories of one disk, against `single` there.
 //!
 //!     cargo run --release -p leeward-pool --example layout_bench -- DIR [LAYOUT] [ROUNDS]
 //!
-//! Throughput is per raw byte: parity and heads count as written. Reads are in ranges of 4 KiB (random) and of 256 KiB
-//! (one after another), also with as many stores dead as may be.
+//! Throughput is per raw byte: parity and heads count as written. Reads are in ranges of 4 KiB
+//! (random) and of 256 KiB (one after another), also with as many stores dead as may be.
 #![allow(clippy::disallowed_methods)] // a measurement
 
 use leeward_env::disk::real::RealDisk;

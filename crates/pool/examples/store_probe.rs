@@ -1,9 +1,10 @@
-//! How fast a directory stores and reads segments, and what that does to somebody else's small durable write.
+//! How fast a directory stores and reads segments, and what that does to somebody else's small
+//! durable write.
 //!
 //!     cargo run --release -p leeward-pool --example store_probe -- DIR
 //!
-//! Puts 48 objects of 16 MiB (removing old ones: 128 MiB at a time), then reads them in 256 KiB ranges, while a
-//! probe creates a file of 64 kB and syncs it every 10 ms.
+//! Puts 48 objects of 16 MiB (removing old ones: 128 MiB at a time), then reads them in 256 KiB
+//! ranges, while a probe creates a file of 64 kB and syncs it every 10 ms.
 #![allow(clippy::disallowed_methods)] // a measurement
 
 use leeward_env::Ctx;

@@ -1,4 +1,5 @@
-//! Pools whose stores are buckets: the suite, and what is different where a store never replaces what is there by accident.
+//! Pools whose stores are buckets: the suite, and what is different where a store never replaces
+//! what is there by accident.
 
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{Fault, KEY, Server};
@@ -55,7 +56,8 @@ fn pools_in_buckets() {
     }
 }
 
-/// On a server that somebody else wrote, at LEE_TEST_BUCKET (an URL) and the AWS variables; tests/suites/versitygw.sh has one.
+/// On a server that somebody else wrote, at LEE_TEST_BUCKET (an URL) and the AWS variables;
+/// tests/suites/versitygw.sh has one.
 #[test]
 #[ignore = "needs a server"]
 fn real_server() {
@@ -162,7 +164,8 @@ fn a_put_that_failed_is_repeated() {
     assert_eq!(pool.health().degraded_objects, 0);
 }
 
-/// Two of three stores had no room; when they have it again what is put may be something else, as data has died.
+/// Two of three stores had no room; when they have it again what is put may be something else, as
+/// data has died.
 #[test]
 fn a_put_without_room_leaves_nothing_in_the_way() {
     let server = Server::start("b");
@@ -195,7 +198,8 @@ fn another_ones_pieces_are_left_alone() {
     assert!(holds(&*ours, id(9, 0), &first) && holds(&*theirs, id(8, 1), &second));
 }
 
-/// A tier copies an object to its cold pool in place of what has its name there, also when a store does not delete.
+/// A tier copies an object to its cold pool in place of what has its name there, also when a store
+/// does not delete.
 #[test]
 fn a_flush_replaces_what_has_its_name() {
     for layout in ["single", "erasure(2+1)"] {
@@ -276,7 +280,8 @@ fn replacing_is_compare_and_swap() {
     }
 }
 
-/// Directories, buckets and whatever there is, in one pool; a bucket that is away is done without and catches up.
+/// Directories, buckets and whatever there is, in one pool; a bucket that is away is done without
+/// and catches up.
 #[test]
 fn mixed_stores() {
     let (server, away) = (Server::start("b"), Server::start("b"));

@@ -23,7 +23,8 @@ fn whole(store: &dyn Store, object: ObjectId) -> bool {
     holds(store, object, &body(object.segment, length(object)))
 }
 
-/// Puts, rewrites and deletes; returns the objects whose put returned and whose delete was not called.
+/// Puts, rewrites and deletes; returns the objects whose put returned and whose delete was not
+/// called.
 fn script(store: &dyn Store) -> BTreeSet<ObjectId> {
     let ctx = Ctx::system();
     let mut acknowledged = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! A store in a bucket: the suite, and what a put does where an answer was lost or another process was faster.
+//! A store in a bucket: the suite, and what a put does where an answer was lost or another process
+//! was faster.
 
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{Fault, KEY, Server};

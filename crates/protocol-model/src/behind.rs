@@ -1,23 +1,24 @@
-//! Write-behind: a client with W leases tells its programs the result of a change, and sends it behind.
+//! Write-behind: a client with W leases tells its programs the result of a change, and sends it
+//! behind.
 //!
 //! **Modelled.** A few inodes, each as a number that every change raises. Programs of users on some
-//! clients, each with a script. A client with W on all that a change touches predicts it: the program is
-//! answered, and the change follows in the FIFO of its user. `latest` is what programs know: a predicted
-//! change counts at once, any other when the server runs it. Copies that a client may use must be that;
-//! what a read returns is no older than what was `latest` when it began. Connections break, clients are
-//! silent for so long that the server notes them as away and takes what they have, and the server crashes:
-//! then what was told is done again in the order of its numbers, and after it what was predicted. Room for
-//! changes may be short.
+//! clients, each with a script. A client with W on all that a change touches predicts it: the
+//! program is answered, and the change follows in the FIFO of its user. `latest` is what programs
+//! know: a predicted change counts at once, any other when the server runs it. Copies that a client
+//! may use must be that; what a read returns is no older than what was `latest` when it began.
+//! Connections break, clients are silent for so long that the server notes them as away and takes
+//! what they have, and the server crashes: then what was told is done again in the order of its
+//! numbers, and after it what was predicted. Room for changes may be short.
 //!
-//! What is under way is not kept in queues: a request was sent, or ran and its answer is on its way.
-//! Answers of a client's changes come in the order in which those ran. A recall and its answer take any
-//! time. What is durable has no order any more, and no numbers.
+//! What is under way is not kept in queues: a request was sent, or ran and its answer is on its
+//! way. Answers of a client's changes come in the order in which those ran. A recall and its answer
+//! take any time. What is durable has no order any more, and no numbers.
 //!
-//! **Left out.** Time: a client is silent for longer than its leases count, or not at all; whether a server
-//! is slow or a client silent. Content, which enters files later, and how the replays of sessions wait for
-//! each other: module [`replay`](crate::replay). Numbers of new inodes: module
-//! [`sessions`](crate::sessions). What a change touches that its client does not name. Dead clients: one that
-//! is silent during a crash is closed.
+//! **Left out.** Time: a client is silent for longer than its leases count, or not at all; whether
+//! a server is slow or a client silent. Content, which enters files later, and how the replays of
+//! sessions wait for each other: module [`replay`](crate::replay). Numbers of new inodes: module
+//! [`sessions`](crate::sessions). What a change touches that its client does not name. Dead
+//! clients: one that is silent during a crash is closed.
 
 mod client;
 pub mod properties;
@@ -45,7 +46,8 @@ pub enum Rule {
     Fifo,
     /// A read that touches what is predicted and not answered goes through the FIFO.
     ReadsInOrder,
-    /// A change that is not predicted waits at the client for such answers. Without it: goes through the FIFO.
+    /// A change that is not predicted waits at the client for such answers. Without it: goes
+    /// through the FIFO.
     ChangesWait,
     /// So does what another user calls. Without it: is sent beside the FIFO.
     OtherUserWaits,
@@ -53,8 +55,8 @@ pub enum Rule {
     ReadsHoldNothing,
     /// Without `ChangesWait`: nothing is predicted for a user behind such a change.
     NothingAfterInOrder,
-    /// A client drops its copies before it sends a change that is not predicted, and keeps nothing of what is
-    /// under way at the same time. So it predicts nothing there until it was answered.
+    /// A client drops its copies before it sends a change that is not predicted, and keeps nothing
+    /// of what is under way at the same time. So it predicts nothing there until it was answered.
     OwnChangeVoids,
     /// Nothing is kept of a read that was under way when a change was predicted.
     PredictionVoidsReads,
@@ -94,7 +96,8 @@ pub enum Rule {
     InTime,
     /// A client shares an inode that it has W on when what it predicted there is answered.
     ShareAfterAnswers,
-    /// Nothing is kept of what is under way when it says so, and of what it sends until that is answered.
+    /// Nothing is kept of what is under way when it says so, and of what it sends until that is
+    /// answered.
     ShareVoids,
     /// An fsync is answered after what was predicted before it.
     SyncAnsweredInOrder,

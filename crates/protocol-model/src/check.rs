@@ -62,7 +62,8 @@ where
     }
 }
 
-/// The number of states if each run of the model ends in a state that `is_good`, else what is wrong.
+/// The number of states if each run of the model ends in a state that `is_good`, else what is
+/// wrong.
 ///
 /// # Errors
 /// A run that goes in a circle, or one that ends in a state that is not good.

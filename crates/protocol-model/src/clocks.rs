@@ -1,19 +1,20 @@
 //! Leases and time: keepalives, clocks that differ, a client that freezes and comes back.
 //!
 //! **Modelled.** One inode; one client with R or W on it, its daemon and its kernel; others, whose
-//! write waits until the client gave its lease back or the server may take it. A tick of the server's
-//! clock is a tick of the client's machine, but a slow machine may miss one in as many ticks as the
-//! server waits. Keepalives, recalls and flushes take any time in any order. A daemon freezes and
-//! thaws at any moment; its kernel serves what it was handed until the time-out runs out. The server
-//! acts at once when its clock says so.
+//! write waits until the client gave its lease back or the server may take it. A tick of the
+//! server's clock is a tick of the client's machine, but a slow machine may miss one in as many
+//! ticks as the server waits. Keepalives, recalls and flushes take any time in any order. A daemon
+//! freezes and thaws at any moment; its kernel serves what it was handed until the time-out runs
+//! out. The server acts at once when its clock says so.
 //!
 //! The server may also be replaced by a new process, which knows sessions and files and no leases.
 //! Each client tells it what it has; until it did, or the server's limit is over, nothing runs.
 //!
-//! **Left out.** How requests and recalls overtake each other: module `recalls`; here a client gets a
-//! lease in one step. A fast clock of the client: it only gives up earlier. A machine that stops as a
-//! whole with its kernel (suspend, a paused virtual machine): the clocks must count that time, which
-//! `CLOCK_BOOTTIME` does and the kernel's own time-outs do not; decision 30 says what follows.
+//! **Left out.** How requests and recalls overtake each other: module `recalls`; here a client gets
+//! a lease in one step. A fast clock of the client: it only gives up earlier. A machine that stops
+//! as a whole with its kernel (suspend, a paused virtual machine): the clocks must count that time,
+//! which `CLOCK_BOOTTIME` does and the kernel's own time-outs do not; decision 30 says what
+//! follows.
 
 mod client;
 pub mod properties;

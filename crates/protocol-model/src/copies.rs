@@ -1,13 +1,13 @@
 //! Leases as the code has them: no grant has a number, and none has a release of its own.
 //!
-//! **Modelled.** One inode as a value, some clients that keep copies of it. `latest` is the value that
-//! the last change made; a copy that a client may use must always be that. Messages are under way in
-//! no order. What the server does with a read and when its answer leaves are two steps, as they are on
-//! several threads. In place of numbers, a client keeps nothing of reads that are under way when a
-//! recall comes; in place of releases, a lease ends with the client's last reference.
+//! **Modelled.** One inode as a value, some clients that keep copies of it. `latest` is the value
+//! that the last change made; a copy that a client may use must always be that. Messages are under
+//! way in no order. What the server does with a read and when its answer leaves are two steps, as
+//! they are on several threads. In place of numbers, a client keeps nothing of reads that are under
+//! way when a recall comes; in place of releases, a lease ends with the client's last reference.
 //!
-//! **Left out.** Time, and lost sessions: module `clocks`. Write-behind: module `recalls`. That nothing
-//! is granted while a change waits: without it changes wait longer, and are no less right.
+//! **Left out.** Time, and lost sessions: module `clocks`. Write-behind: module `recalls`. That
+//! nothing is granted while a change waits: without it changes wait longer, and are no less right.
 
 mod state;
 
@@ -28,8 +28,8 @@ pub enum Rule {
     NoneWhileAsked,
     /// What an answer grants is decided when the read runs, not when the answer leaves.
     GrantWhenRun,
-    /// A client drops its copy before it sends a change, and keeps nothing of reads that were under way
-    /// at the same time.
+    /// A client drops its copy before it sends a change, and keeps nothing of reads that were under
+    /// way at the same time.
     OwnChangeVoids,
     /// The same for the last reference that it returns.
     ForgetVoids,

@@ -6,10 +6,11 @@
 //! `docs/decisions/0030-the-protocol-as-a-checked-model.md` states the rules for an implementer,
 //! `0038-owners-of-shards-as-a-checked-model.md` those among several servers.
 //!
-//! [`sessions`]: requests, crashes and replay. [`replay`]: the same as the code has it, with content.
-//! [`recalls`]: grants and recalls that overtake each other. [`copies`]: the same as the code has
-//! them, without numbers. [`behind`]: write-behind. [`clocks`]: keepalives, freezes, take-over.
-//! [`names`]: the kernel's directory locks. [`owners`]: which of several servers owns a shard.
+//! [`sessions`]: requests, crashes and replay. [`replay`]: the same as the code has it, with
+//! content. [`recalls`]: grants and recalls that overtake each other. [`copies`]: the same as the
+//! code has them, without numbers. [`behind`]: write-behind. [`clocks`]: keepalives, freezes,
+//! take-over. [`names`]: the kernel's directory locks. [`owners`]: which of several servers owns a
+//! shard.
 
 pub mod behind;
 pub mod check;

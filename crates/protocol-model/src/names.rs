@@ -14,8 +14,8 @@
 //!
 //! From Linux: `fuse_reverse_inval_entry` takes the directory's lock, also with `FUSE_EXPIRE_ONLY`;
 //! `FUSE_NOTIFY_INC_EPOCH` takes none, and a look-up enters its answer with the epoch of the time
-//! before its request; `retry_estale` tries a system call again once, and a second ESTALE goes to the
-//! program.
+//! before its request; `retry_estale` tries a system call again once, and a second ESTALE goes to
+//! the program.
 
 mod kernel;
 pub mod properties;

@@ -1,22 +1,23 @@
-//! Who owns a shard, among several servers that share one object store: take-over, moves, and servers
-//! that come back after they were replaced.
+//! Who owns a shard, among several servers that share one object store: take-over, moves, and
+//! servers that come back after they were replaced.
 //!
 //! **Modelled.** The map object, swapped by compare-and-swap. A record of each server, which the
-//! server renews and peers mark as dead. The log of each shard's KV with its writer fence. Puts take
-//! effect late, also when their sender has given up or died, or never; a sender that hears nothing
-//! looks at the object. Servers freeze and go on, crash, have slow clocks, are suspected although
-//! they live, take over at the same time, and move shards. Clients with a session keep what they
-//! were told and bring it to the next owner; users of doors have none and ask any server. A server is
-//! one process: what starts in its place is another server.
+//! server renews and peers mark as dead. The log of each shard's KV with its writer fence. Puts
+//! take effect late, also when their sender has given up or died, or never; a sender that hears
+//! nothing looks at the object. Servers freeze and go on, crash, have slow clocks, are suspected
+//! although they live, take over at the same time, and move shards. Clients with a session keep
+//! what they were told and bring it to the next owner; users of doors have none and ask any server.
+//! A server is one process: what starts in its place is another server.
 //!
-//! With [`Times`] clocks tick, and servers answer by their clocks. Without, a server answers until it
-//! is marked, which is what the limits of time provide; this leaves room for more servers, and each
-//! run ends.
+//! With [`Times`] clocks tick, and servers answer by their clocks. Without, a server answers until
+//! it is marked, which is what the limits of time provide; this leaves room for more servers, and
+//! each run ends.
 //!
-//! **Assumed.** A session's requests run once by number and outcome, and replays run in their order:
-//! [`replay`](crate::replay). Within one owner recalls and grants do not overtake each other:
-//! [`copies`](crate::copies). A new owner takes it that each session that came has R on everything:
-//! [`clocks`](crate::clocks). The KV waits for the outcome of a commit however long that takes.
+//! **Assumed.** A session's requests run once by number and outcome, and replays run in their
+//! order: [`replay`](crate::replay). Within one owner recalls and grants do not overtake each
+//! other: [`copies`](crate::copies). A new owner takes it that each session that came has R on
+//! everything: [`clocks`](crate::clocks). The KV waits for the outcome of a commit however long
+//! that takes.
 //!
 //! **Left out.** The order of writes: a value is the set of writes in it, so a read that misses one
 //! is old. Exclusive leases, whose changes follow `replay`. Data objects (decisions 16 and 24).

@@ -1,19 +1,19 @@
 //! Leases without clocks: grants, recalls and releases that overtake each other.
 //!
-//! **Modelled.** One inode as a register, some clients that read and write it. A client with R reads
-//! its copy; a client with W also writes it, and flushes later. Messages are under way in no order
-//! at all, which is worse than several connections and several threads at both ends. Each grant has
-//! a number of the session. `latest` is what the last write made: a write under W at once, any other
-//! when the server runs it. So a copy that a client may use must always be `latest`: then each read
-//! returns what was the value at one moment while it ran (linearizable).
+//! **Modelled.** One inode as a register, some clients that read and write it. A client with R
+//! reads its copy; a client with W also writes it, and flushes later. Messages are under way in no
+//! order at all, which is worse than several connections and several threads at both ends. Each
+//! grant has a number of the session. `latest` is what the last write made: a write under W at
+//! once, any other when the server runs it. So a copy that a client may use must always be
+//! `latest`: then each read returns what was the value at one moment while it ran (linearizable).
 //!
-//! A kernel locks the pages of a read until it has the answer, so a recall that drops pages waits for
-//! the client's own reads. Pages of a client's own write are locked, too: the client drops the others
-//! before it sends the write, and a recall finds nothing to drop.
+//! A kernel locks the pages of a read until it has the answer, so a recall that drops pages waits
+//! for the client's own reads. Pages of a client's own write are locked, too: the client drops the
+//! others before it sends the write, and a recall finds nothing to drop.
 //!
-//! **Left out.** Time, freezes and lost sessions: module `clocks`. Lost messages: who gets no answer
-//! sends again on the next connection, so a loss is a delay. What one lease covers: attributes,
-//! content and names are all one value here.
+//! **Left out.** Time, freezes and lost sessions: module `clocks`. Lost messages: who gets no
+//! answer sends again on the next connection, so a loss is a delay. What one lease covers:
+//! attributes, content and names are all one value here.
 
 mod client;
 pub mod properties;

@@ -1,13 +1,14 @@
 //! Replay as the code has it: numbers say what is durable, content enters its file after its record
 //! was committed, and the replays of all sessions run in one order.
 //!
-//! **Modelled.** One server and some clients, each with a script of changes to names, to the content
-//! of files and to their attributes. A commit makes all records durable; the content of each file
-//! enters later, in the order of its changes, each in a transaction of its own. Connections break with
-//! what is under way on them, the server crashes, clients die, come too late, or are noted as away.
+//! **Modelled.** One server and some clients, each with a script of changes to names, to the
+//! content of files and to their attributes. A commit makes all records durable; the content of
+//! each file enters later, in the order of its changes, each in a transaction of its own.
+//! Connections break with what is under way on them, the server crashes, clients die, come too
+//! late, or are noted as away.
 //!
-//! **Left out.** What [`sessions`](crate::sessions) has: late duplicates on an old connection, versions
-//! in place of commits before sharing. Reads, and time.
+//! **Left out.** What [`sessions`](crate::sessions) has: late duplicates on an old connection,
+//! versions in place of commits before sharing. Reads, and time.
 
 mod client;
 pub mod properties;
@@ -28,7 +29,8 @@ pub enum Rule {
     RecordsByCommitted,
     /// Content is replayed only if its number is above that of its file's last content.
     ContentByFile,
-    /// It is that number of the file, and not the last committed one, that says whether content is in.
+    /// It is that number of the file, and not the last committed one, that says whether content is
+    /// in.
     ContentNotByCommitted,
     /// A replay that ran in this process does not run again when its connection broke.
     ReplayOnce,

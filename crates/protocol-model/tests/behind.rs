@@ -123,7 +123,8 @@ fn two_users() -> Behind {
     behind(&[D], vec![first, of_second_user(program(0, &[attributes(D), read(D)]))])
 }
 
-/// One user of a client changes a directory, another reads it with one that the client has no copy of.
+/// One user of a client changes a directory, another reads it with one that the client has no copy
+/// of.
 fn another_user_reads() -> Behind {
     let reads = of_second_user(program(0, &[read(D | E)]));
     behind(&[D], vec![program(0, &[names(D)]), reads])
@@ -277,7 +278,8 @@ fn a_read_from_before_a_prediction_sets_the_copy_back() {
     fails(CURRENT, without(&[Rule::PredictionVoidsReads], one_reads_more()));
 }
 
-/// What has W was never taken from it: no term has ended, and a recall was answered after all changes.
+/// What has W was never taken from it: no term has ended, and a recall was answered after all
+/// changes.
 #[test]
 fn a_look_at_w_or_at_the_term_is_enough_until_a_crash() {
     passes("no look at W; silent", silent(without(&[Rule::AloneOrRefused], both_change())));

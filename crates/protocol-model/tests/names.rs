@@ -10,8 +10,8 @@ fn storm(changes: usize, way: Way) -> Names {
     Names { scripts: vec![vec![program.clone()], vec![program]], way }
 }
 
-/// Two machines, each with a program that renames from one directory to the other and one that makes
-/// a file. Their kernels lock the two directories in different order.
+/// Two machines, each with a program that renames from one directory to the other and one that
+/// makes a file. Their kernels lock the two directories in different order.
 fn crossing_renames(way: Way) -> Names {
     let first = vec![vec![vec![0, 1]], vec![vec![1]]];
     let second = vec![vec![vec![1, 0]], vec![vec![0]]];

@@ -1,9 +1,10 @@
 //! Keys of both ends, and TLS that knows nothing but them.
 //!
 //! Each end has an Ed25519 key pair. In the handshake both show their public keys as they are (RFC
-//! 7250) and prove that they have the secret ones. There are no names, dates or authorities: the client
-//! knows the server's key from the token that it was invited with, the server knows the keys of hosts
-//! that have enrolled. TLS 1.3 only, and no session tickets: a removed host cannot come back with one.
+//! 7250) and prove that they have the secret ones. There are no names, dates or authorities: the
+//!       client knows the server's key from the token that it was invited with, the server knows
+//!       the keys of hosts that have enrolled. TLS 1.3 only, and no session tickets: a removed host
+//!       cannot come back with one.
 
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -86,7 +87,8 @@ impl Keys {
         Ok(Arc::new(config))
     }
 
-    /// Settings of a server. It takes any key: who may do what is decided by the key that was shown.
+    /// Settings of a server. It takes any key: who may do what is decided by the key that was
+    /// shown.
     ///
     /// # Errors
     /// What the library of TLS says.

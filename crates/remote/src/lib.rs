@@ -1,16 +1,16 @@
-//! One cell on many machines: the protocol between the process that serves a cell and the machines that
-//! mount it.
+//! One cell on many machines: the protocol between the process that serves a cell and the machines
+//! that mount it.
 //!
 //! * [`Server`] lets hosts in and hands their calls to the gate. [`Client`] is a
 //!   [`Backend`](leeward_vfs::Backend) for front ends on another machine.
 //! * [`message`]: what the two say. [`Keys`]: how they know each other. `pipe`: one connection.
 //!
-//! What the server holds of a client is in its session: the references to inodes, and the answers that
-//! may have to be sent again. Nothing that a client sends is believed: what its host may do is in the
-//! host's entry, names are names, references are those that it was given.
+//! What the server holds of a client is in its session: the references to inodes, and the answers
+//! that may have to be sent again. Nothing that a client sends is believed: what its host may do is
+//! in the host's entry, names are names, references are those that it was given.
 //!
-//! A client keeps copies of what it is told under leases, which the server takes back before others change it,
-//! and the changes that it was told of until they are durable.
+//! A client keeps copies of what it is told under leases, which the server takes back before others
+//! change it, and the changes that it was told of until they are durable.
 
 // the library that instruments every program built by `tests/fuzz`
 #[cfg(test)]

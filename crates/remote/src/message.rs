@@ -1,18 +1,18 @@
 //! Messages between a server and its clients, and how they are framed.
 //!
-//! A frame is its length (32 bits, little-endian, without these four bytes) and a message: a kind (one
-//! byte) and its fields, in the form of [`leeward_fs::codec`].
+//! A frame is its length (32 bits, little-endian, without these four bytes) and a message: a kind
+//! (one byte) and its fields, in the form of [`leeward_fs::codec`].
 //!
 //! A connection begins with the client's [`Hello`] and the server's [`ToClient::Welcome`] or
-//! [`ToClient::Refused`]. The form of these three never changes, so that any two versions can tell each
-//! other that they do not go together. After them the client calls and the server answers, in any
-//! order.
+//! [`ToClient::Refused`]. The form of these three never changes, so that any two versions can tell
+//! each other that they do not go together. After them the client calls and the server answers, in
+//! any order.
 //!
 //! A **session** lives as long as both ends do, over any number of connections. Its calls are in
 //! **slots**: at most one at a time in each. The calls of a slot have consecutive numbers. A client
 //! that has lost its connection sends again what was not answered; by the number the server knows
-//! whether it has done that already, and sends the answer that it gave then. Using a slot again says
-//! that the answer before was received.
+//! whether it has done that already, and sends the answer that it gave then. Using a slot again
+//! says that the answer before was received.
 
 use leeward_env::{Class, Nanos, Told};
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
@@ -117,11 +117,12 @@ pub struct Behind {
 pub enum Call<'a> {
     /// An operation.
     Op(Caller, Op<'a>),
-    /// An operation that runs when those of the same user before it have ended (changes) or begun (others). A
-    /// change is one whose result the client has told its program already, under exclusive leases.
+    /// An operation that runs when those of the same user before it have ended (changes) or begun
+    /// (others). A change is one whose result the client has told its program already, under
+    /// exclusive leases.
     InOrder(Caller, Option<Behind>, Op<'a>),
-    /// Inode numbers of a volume are to be reserved for the client, [`NUMBERS_AT_ONCE`] of them. The answer is
-    /// the first, as [`Reply::Offset`].
+    /// Inode numbers of a volume are to be reserved for the client, [`NUMBERS_AT_ONCE`] of them.
+    /// The answer is the first, as [`Reply::Offset`].
     Numbers {
         /// The volume.
         volume: u32,
@@ -132,8 +133,8 @@ pub enum Call<'a> {
     Lock(Caller, LockCall),
     /// A command that a program of the client's machine gives.
     Command(Caller, Command<'a>),
-    /// The client has references to these inodes since a process of the server before. `last`: it has named
-    /// all.
+    /// The client has references to these inodes since a process of the server before. `last`: it
+    /// has named all.
     Refer {
         /// The inodes.
         nodes: Vec<NodeId>,
@@ -179,7 +180,8 @@ pub struct CellUser {
 }
 
 impl CellUser {
-    /// Whether the time has passed until when the user is believed. `wall`: the time, nanoseconds since 1970.
+    /// Whether the time has passed until when the user is believed. `wall`: the time, nanoseconds
+    /// since 1970.
     pub fn is_over(&self, wall: Nanos) -> bool {
         self.until_secs.is_some_and(|until| until <= (wall / 1_000_000_000) as i64)
     }
@@ -200,8 +202,8 @@ pub enum LoginAnswer {
 
 /// Asks for all that doors have to know of users and buckets, which may be longer than a message.
 ///
-/// An answer is the version (8 bytes, little-endian), the length of the whole (8), and a piece of it: the
-/// first one, where not this version was named. Nothing: the client has the whole.
+/// An answer is the version (8 bytes, little-endian), the length of the whole (8), and a piece of
+/// it: the first one, where not this version was named. Nothing: the client has the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessCall {
     /// The client has this version; 0: none.
@@ -255,11 +257,11 @@ pub enum ToServer<'a> {
     Recalled(u64),
     /// Exclusive leases on these inodes are not needed any more: they become common ones.
     Share(Vec<NodeId>),
-    /// A change that the client was told of and that a crash of the server may have taken, to be done
-    /// again. In the order of their numbers. Answered by [`ToClient::Again`].
+    /// A change that the client was told of and that a crash of the server may have taken, to be
+    /// done again. In the order of their numbers. Answered by [`ToClient::Again`].
     Again(Caller, Told, Op<'a>),
-    /// A call that was not answered and that changes content: if it was done, the content may be lost, and is
-    /// to be done again among the others. Before those. Not answered.
+    /// A call that was not answered and that changes content: if it was done, the content may be
+    /// lost, and is to be done again among the others. Before those. Not answered.
     Unanswered(Slot, Caller, Op<'a>),
     /// No more of these come.
     CaughtUp,
@@ -306,16 +308,17 @@ pub enum ToClient {
         host: String,
         /// Whether each call is to name all groups of the caller.
         wants_groups: bool,
-        /// Whether users of the host prove who they are by tokens: its kernel cannot know what they may do.
+        /// Whether users of the host prove who they are by tokens: its kernel cannot know what they
+        /// may do.
         by_tokens: bool,
     },
     /// The client is not let in, or no longer; why, for a person.
     Refused(Refusal, String),
-    /// Which servers share the cell. Before the welcome of one that has it, or the refusal of one that has it not; and
-    /// when that changes.
+    /// Which servers share the cell. Before the welcome of one that has it, or the refusal of one
+    /// that has it not; and when that changes.
     Servers(ServerList),
-    /// The answer to the call in a slot, what of it the client may keep, and what it must keep until it is
-    /// durable.
+    /// The answer to the call in a slot, what of it the client may keep, and what it must keep
+    /// until it is durable.
     Answer(Slot, Result<Reply>, Leased, Option<Told>),
     /// The answer to a ping.
     Pong {
@@ -338,7 +341,8 @@ pub enum ToClient {
         /// The inodes.
         nodes: Vec<NodeId>,
     },
-    /// Calls are taken from now on. Follows the welcome, after a crash when all clients have caught up.
+    /// Calls are taken from now on. Follows the welcome, after a crash when all clients have caught
+    /// up.
     Ready,
     /// Whether a change is there that was to be done again.
     Again {
@@ -365,8 +369,8 @@ pub enum Standing {
     New,
     /// All: it goes on.
     Resumed,
-    /// That there is one, from a process before: the client is to ask again for what it was told of and does
-    /// not know to be durable.
+    /// That there is one, from a process before: the client is to ask again for what it was told of
+    /// and does not know to be durable.
     Known,
 }
 
@@ -379,13 +383,13 @@ pub enum Leased {
     AllBut {
         /// But not of these.
         others: Vec<NodeId>,
-        /// The answer tells all names of a directory (one that was made has none) but this one, of its
-        /// directory of snapshots.
+        /// The answer tells all names of a directory (one that was made has none) but this one, of
+        /// its directory of snapshots.
         snapshot_dir: Option<Box<[u8]>>,
         /// On these inodes the client has an exclusive lease.
         alone: Vec<NodeId>,
-        /// The operation has changed these inodes, which neither it names nor the answer tells of: they were
-        /// behind its names.
+        /// The operation has changed these inodes, which neither it names nor the answer tells of:
+        /// they were behind its names.
         changed: Vec<NodeId>,
     },
 }

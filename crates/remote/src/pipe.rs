@@ -1,8 +1,8 @@
 //! One encrypted connection that carries frames, at either end.
 //!
-//! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays in
-//! memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that. Then no
-//! more requests of the other end are taken until it has read.
+//! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays
+//! in memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that.
+//! Then no more requests of the other end are taken until it has read.
 
 use crate::keys::{PublicKey, shown};
 use leeward_env::Nanos;
@@ -104,7 +104,8 @@ impl Pipe {
         }
     }
 
-    /// Sends a frame with the next one that is sent, or at the next [`Pipe::flush`]; at once if much has gathered.
+    /// Sends a frame with the next one that is sent, or at the next [`Pipe::flush`]; at once if
+    /// much has gathered.
     pub(crate) fn gather(&self, frame: &[u8], now: Nanos) {
         let mut state = self.state.lock();
         if state.broken || state.deaf {
@@ -225,8 +226,8 @@ impl Pipe {
         state.unsent < before
     }
 
-    /// Says that nothing more is sent. A socket that is closed with bytes that nobody has read takes back what the
-    /// other end has not read: so the other end is to close first.
+    /// Says that nothing more is sent. A socket that is closed with bytes that nobody has read
+    /// takes back what the other end has not read: so the other end is to close first.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.tls.send_close_notify();

@@ -174,8 +174,8 @@ fn what_is_read_ahead_is_bounded_and_given_back() {
     panic!("{:?} is left", client.read_ahead_figures());
 }
 
-/// Two clients write, also by truncation, while others read in order: whoever begins to read after a write was
-/// answered, or after another has read it, sees it.
+/// Two clients write, also by truncation, while others read in order: whoever begins to read after
+/// a write was answered, or after another has read it, sees it.
 #[test]
 fn content_never_goes_back_whoever_reads() {
     const SIZE: u64 = 1280 << 10;
@@ -225,7 +225,8 @@ fn content_never_goes_back_whoever_reads() {
     assert!(hits.into_inner() > SIZE, "little was read ahead");
 }
 
-/// A read that waits for a call which fails, or whose answer a recall overtakes, is asked for again.
+/// A read that waits for a call which fails, or whose answer a recall overtakes, is asked for
+/// again.
 #[test]
 fn reads_that_wait_are_answered_whatever_becomes_of_the_call() {
     const SIZE: u64 = 8 * MIB;

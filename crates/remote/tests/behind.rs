@@ -1,5 +1,6 @@
-//! Changes that a client tells its programs before the server has made them: they are what the server makes
-//! of them, others see them at once, and they are lost only with a client that was silent for long, which is said.
+//! Changes that a client tells its programs before the server has made them: they are what the
+//! server makes of them, others see them at once, and they are lost only with a client that was
+//! silent for long, which is said.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
@@ -149,8 +150,8 @@ fn attributes(client: &Client, dirs: &[NodeId]) -> BTreeMap<(NodeId, Box<[u8]>),
     entries.map(|(dir, entry)| ((dir, entry.name.clone()), attr(&entry))).collect()
 }
 
-/// What the client tells is what the server makes of it, to the last attribute: a client that keeps nothing
-/// of it sees the same, and so does another server.
+/// What the client tells is what the server makes of it, to the last attribute: a client that keeps
+/// nothing of it sees the same, and so does another server.
 #[test]
 fn what_is_told_is_what_the_server_makes_of_it() {
     let mut rig = Rig::new();
@@ -233,8 +234,8 @@ fn a_client_that_is_sent_away_with_exclusive_leases_may_have_lost_something() {
     assert_eq!(rig.server().losses().len(), 1, "who ends its session has sent all");
 }
 
-/// Two clients make files in one directory until that is refused; nothing that was told is lost. Returns how many
-/// files they made under a limit that `limit` sets.
+/// Two clients make files in one directory until that is refused; nothing that was told is lost.
+/// Returns how many files they made under a limit that `limit` sets.
 fn filled_by_two(most: u64, limit: impl FnOnce(&Rig)) -> u64 {
     let rig = Rig::new();
     let (a, _proxy, dir) = alone(&rig, "alone");
@@ -282,8 +283,9 @@ fn limits_of_users_are_exact_for_what_is_told() {
     assert_eq!(made + 3, FILES);
 }
 
-/// A server that starts after a crash answers what was told before it takes calls. What waited for that answer gets
-/// its slot, and is not sent: the slot's next call follows the last one that a server has heard of.
+/// A server that starts after a crash answers what was told before it takes calls. What waited for
+/// that answer gets its slot, and is not sent: the slot's next call follows the last one that a
+/// server has heard of.
 #[test]
 fn a_session_goes_on_after_a_crash_with_something_that_waited_for_a_told_change() {
     let mut rig = Rig::new();

@@ -1,5 +1,5 @@
-//! Connections that break at any byte, are slow or silent, and servers that end: each operation is done
-//! once, and the server holds for a client what the client holds.
+//! Connections that break at any byte, are slow or silent, and servers that end: each operation is
+//! done once, and the server holds for a client what the client holds.
 #![allow(missing_docs)]
 
 mod rig;
@@ -146,11 +146,13 @@ fn cut_once(rig: &Rig, (seed, host): (u8, &str), way: usize, at: usize) {
         Proxy::start(&rig.env, rig.at, move |number| if number == 0 { first } else { (WHOLE, WHOLE) });
     let client = Way { env: rig.env.clone(), at: proxy.at, seed }.client();
     short_exchange(&client, &format!("{way} {at:06}"));
-    // how many bytes it takes depends on what is sent together: the cut is not to hit the end of the session
+    // how many bytes it takes depends on what is sent together: the cut is not to hit the end of
+    // the session
     while proxy.passed()[way] <= at {
         client.call(&user(0), Op::StatFs { node: ROOT }).expect("figures");
     }
-    // nor is it to end while there is no connection; of the root's figures it has those that it was told last
+    // nor is it to end while there is no connection; of the root's figures it has those that it was
+    // told last
     let name = b"user.nothing";
     assert_eq!(client.call(&user(0), Op::GetXattr { node: ROOT, name }), Err(Error::NoData));
     assert_eq!(held_by(rig, host, 0), 0, "cut after {at} bytes, direction {way}");
@@ -174,7 +176,8 @@ fn leaves(rig: &Rig, client: Client, host: &str) {
 fn a_client_that_is_closed_answers_all_that_waits_whatever_it_does() {
     let rig = Rig::new();
     rig.know(1, "closed", Grant::default());
-    // of the connections after the first: silent at once, in the handshake, after it, and cut at once
+    // of the connections after the first: silent at once, in the handshake, after it, and cut at
+    // once
     let fates = [(0, false), (200, false), (600, false), (0, true)];
     for (bytes, cut) in fates {
         for wait in [0, 20, 80] {
@@ -243,8 +246,8 @@ struct Model {
     contents: BTreeMap<NodeId, Vec<u8>>,
     references: BTreeMap<NodeId, u64>,
     made: usize,
-    /// The server ends without order: operations that cannot be repeated may fail, and fsync may say that
-    /// changes are lost.
+    /// The server ends without order: operations that cannot be repeated may fail, and fsync may
+    /// say that changes are lost.
     crashes: bool,
     unknown: usize,
 }

@@ -1,5 +1,5 @@
-//! The cache of a mount on disk: what was read stays over restarts, and whatever is on the disk, what is
-//! read is what the file has.
+//! The cache of a mount on disk: what was read stays over restarts, and whatever is on the disk,
+//! what is read is what the file has.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;

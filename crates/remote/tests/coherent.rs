@@ -1,6 +1,6 @@
-//! Copies of clients are never old: whatever one client, the server's machine or nobody in particular
-//! changes, all others see when the change is answered. And who keeps copies and cannot be reached
-//! holds others up for a few seconds only.
+//! Copies of clients are never old: whatever one client, the server's machine or nobody in
+//! particular changes, all others see when the change is answered. And who keeps copies and cannot
+//! be reached holds others up for a few seconds only.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
@@ -73,7 +73,8 @@ fn change(random: &mut Random, dirs: &[NodeId], files: &[NodeId], actor: &Actor)
 
 /// All that the actor sees of what the cell has, compared with the cell itself.
 fn compare(rig: &Rig, actor: &Actor, nodes: &BTreeSet<NodeId>, what: &str) {
-    // references that a client has returned may be worked at: what has lost the last one goes in between
+    // references that a client has returned may be worked at: what has lost the last one goes in
+    // between
     let ask = |op: Op<'_>| loop {
         let (seen, is) = (actor.call(op), rig.gate.call(&Ctx::user(0, 0), op));
         rig.env.sleep(Duration::from_millis(if seen == is { 0 } else { 20 }));
@@ -261,8 +262,8 @@ fn what_is_known_takes_no_message() {
     assert!(sent < most, "{sent} bytes were sent");
 }
 
-/// In a directory that a client has made it knows what is not there: nothing is asked before something
-/// is made.
+/// In a directory that a client has made it knows what is not there: nothing is asked before
+/// something is made.
 #[test]
 fn what_is_not_in_a_new_directory_is_known() {
     let rig = Rig::new();
@@ -344,8 +345,8 @@ fn a_client_that_is_cut_off_is_waited_for_six_seconds() {
     assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o640, "old attributes");
 }
 
-/// While a rename is under way another client puts another inode under its new name. The client that asked for the
-/// rename knows in the end what it has replaced.
+/// While a rename is under way another client puts another inode under its new name. The client
+/// that asked for the rename knows in the end what it has replaced.
 #[test]
 fn what_a_rename_replaces_may_have_come_after_it_was_asked_for() {
     let rig = Rig::new();

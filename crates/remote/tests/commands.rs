@@ -1,5 +1,5 @@
-//! Commands of users of hosts: answers come whole over connections that break, and hosts that ask for too
-//! much, or for what is another's, get nothing.
+//! Commands of users of hosts: answers come whole over connections that break, and hosts that ask
+//! for too much, or for what is another's, get nothing.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;

@@ -1,4 +1,5 @@
-//! Gateways: they alone are told of users, they keep no copies, and their doors learn that the server is away.
+//! Gateways: they alone are told of users, they keep no copies, and their doors learn that the
+//! server is away.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;

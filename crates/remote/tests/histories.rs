@@ -1,6 +1,6 @@
-//! What several clients, and somebody on the server's machine, are answered at the same time is what one file
-//! system would have answered one after the other: over networks that cut and delay, with servers that end and
-//! crash. Histories are made from a seed and judged (`rig/judge.rs`).
+//! What several clients, and somebody on the server's machine, are answered at the same time is
+//! what one file system would have answered one after the other: over networks that cut and delay,
+//! with servers that end and crash. Histories are made from a seed and judged (`rig/judge.rs`).
 //!
 //! `HISTORIES_SEED` and `HISTORIES` say with which one to begin and how many there are.
 #![allow(missing_docs)]
@@ -233,8 +233,8 @@ impl Machines {
     }
 }
 
-/// Makes a history in a directory of its own and judges it. `meanwhile` runs in each round beside, and may end the
-/// server; it says when the server has crashed.
+/// Makes a history in a directory of its own and judges it. `meanwhile` runs in each round beside,
+/// and may end the server; it says when the server has crashed.
 fn history(
     (env, gate, clients): (&Env, &Gate, &[Client]),
     seed: u64,

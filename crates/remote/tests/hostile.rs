@@ -1,5 +1,6 @@
 //! Fuzz targets: messages as strangers make them up. Reading one takes memory in proportion to its
-//! bytes, and what is read is written again as it was. `docs/TESTING.md` says how they are run for longer.
+//! bytes, and what is read is written again as it was. `docs/TESTING.md` says how they are run for
+//! longer.
 #![allow(missing_docs)]
 
 use bolero::{ValueGenerator, check, produce};

@@ -303,8 +303,8 @@ fn a_new_server_is_told_what_there_is_before_others_get_it() {
     assert!(of_a.lost.try_recv().is_err() && of_b.lost.try_recv().is_err());
 }
 
-/// A machine has died with the server, and is waited for. Those that come meanwhile tell of their locks when
-/// that is over, one later than the other.
+/// A machine has died with the server, and is waited for. Those that come meanwhile tell of their
+/// locks when that is over, one later than the other.
 #[test]
 fn a_server_that_waits_for_a_machine_gives_no_locks_before_all_have_told() {
     let mut rig = Rig::new();
@@ -439,8 +439,8 @@ fn set_whole(node: NodeId, owner: LockOwner, ticket: u64) -> LockCall {
     LockCall::Set { request: request(node, owner, LockRange::ALL, Exclusive, true), ticket }
 }
 
-/// The answer that a request waits is lost with its connection, and so is the message that it has the lock.
-/// What was true then must not be said again.
+/// The answer that a request waits is lost with its connection, and so is the message that it has
+/// the lock. What was true then must not be said again.
 #[test]
 fn one_who_asks_again_by_the_next_connection_is_told_what_is_true_by_now() {
     let rig = Rig::new();
@@ -489,7 +489,8 @@ fn what_came_by_a_connection_before_is_not_done_after_the_next_has_begun() {
 
 const WAITS: Result<Reply> = Ok(Reply::Lock(LockReply::Waits));
 
-/// A client that waits for a lock and has lost its connection. Its next one, and the slot in which it asks again.
+/// A client that waits for a lock and has lost its connection. Its next one, and the slot in which
+/// it asks again.
 fn asked_again(fake: &Fake) -> (Client, Waits, (Peer, Slot, u64)) {
     let begin = || {
         let mut peer = fake.welcome(Standing::New, 1);
@@ -514,8 +515,8 @@ fn asked_again(fake: &Fake) -> (Client, Waits, (Peer, Slot, u64)) {
     }
 }
 
-/// The server says that the lock was given, and has not come to what asks for it again: it gives it once more. A
-/// program that has given it up by then would have it without knowing.
+/// The server says that the lock was given, and has not come to what asks for it again: it gives it
+/// once more. A program that has given it up by then would have it without knowing.
 #[test]
 fn a_program_has_a_lock_when_nothing_is_under_way_that_asks_for_it() {
     let fake = Fake::new();
@@ -548,8 +549,8 @@ fn one_who_is_interrupted_asks_again_when_the_server_does_not_have_it_in_line() 
     client.close();
 }
 
-/// Takes one lock again and again, until the end. Some of its requests are interrupted, and some locks are given up
-/// by a `close`, which does not wait for a server that is away.
+/// Takes one lock again and again, until the end. Some of its requests are interrupted, and some
+/// locks are given up by a `close`, which does not wait for a server that is away.
 fn contend((env, machine): (&Env, &Machine), node: NodeId, (inside, end): (&AtomicU64, &AtomicBool)) -> u64 {
     let mut taken = 0;
     for turn in 0u64.. {

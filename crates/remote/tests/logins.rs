@@ -1,5 +1,5 @@
-//! Hosts that are not believed who their users are: nobody may do anything there without a token, and with one
-//! just what its user may.
+//! Hosts that are not believed who their users are: nobody may do anything there without a token,
+//! and with one just what its user may.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;

@@ -1,5 +1,5 @@
-//! What clients cost the server: those that do not read their answers, those that are idle, and those
-//! that are gone. One test at a time, as they look at the whole process.
+//! What clients cost the server: those that do not read their answers, those that are idle, and
+//! those that are gone. One test at a time, as they look at the whole process.
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 mod rig;
@@ -250,8 +250,8 @@ fn a_process_without_descriptors_serves_those_who_are_in() {
     rig.settles(1, 1);
 }
 
-/// Sessions of machines that are there and ask for nothing, and what they cost the server at most: its
-/// heap for each, and the time of a change of what all of them keep.
+/// Sessions of machines that are there and ask for nothing, and what they cost the server at most:
+/// its heap for each, and the time of a change of what all of them keep.
 const SESSIONS: usize = 1000;
 const SESSION_BYTES_MAX: isize = 64 << 10;
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(1);

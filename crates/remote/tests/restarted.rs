@@ -1,5 +1,5 @@
-//! What a client makes of servers that are started anew, whatever they say of its session: nothing that it
-//! was told is lost without a word.
+//! What a client makes of servers that are started anew, whatever they say of its session: nothing
+//! that it was told is lost without a word.
 #![allow(missing_docs)]
 
 mod rig;
@@ -19,8 +19,8 @@ use std::time::Duration;
 const FILE: NodeId = NodeId(9);
 const TOLD: Told = Told { lsn: 5, at: 1, node: 0, number: 0 };
 
-/// A client that has written a file, with a server that goes on as `then` says. What an fsync of the file
-/// comes to afterwards.
+/// A client that has written a file, with a server that goes on as `then` says. What an fsync of
+/// the file comes to afterwards.
 fn fsync_after(then: impl FnOnce(&Fake) -> Peer + Send + 'static) -> leeward_fs::Result<Reply> {
     let (env, fake) = (Env::real(), Fake::new());
     let at = fake.at();
@@ -45,8 +45,8 @@ fn fsync_after(then: impl FnOnce(&Fake) -> Peer + Send + 'static) -> leeward_fs:
     synced
 }
 
-/// A process of the server that knows the session is left before the client has caught up, and knows it no
-/// more when the client comes back.
+/// A process of the server that knows the session is left before the client has caught up, and
+/// knows it no more when the client comes back.
 #[test]
 fn a_session_that_is_closed_before_it_has_caught_up_tells_of_what_is_lost() {
     let synced = fsync_after(|fake| {
@@ -75,7 +75,8 @@ fn a_server_that_ends_while_clients_catch_up_does_not_say_that_all_is_durable() 
     assert!(matches!(synced, Err(Error::Io(_))), "{synced:?}");
 }
 
-/// The first welcome of a process was lost, so the session goes on there as far as the server knows.
+/// The first welcome of a process was lost, so the session goes on there as far as the server
+/// knows.
 #[test]
 fn a_client_that_did_not_hear_that_the_server_is_another_asks_again() {
     let synced = fsync_after(|fake| {
@@ -154,7 +155,8 @@ fn ask(client: &Client, node: u64) -> Receiver<leeward_fs::Result<Reply>> {
     answer
 }
 
-/// A client that reads, and then hears that its leases were taken: it drops what it has read before it gives answers.
+/// A client that reads, and then hears that its leases were taken: it drops what it has read before
+/// it gives answers.
 fn begins_to_defer(fake: &Fake) -> Peer {
     let mut peer = fake.welcome(Standing::New, 1);
     peer.begin();
@@ -173,8 +175,9 @@ fn deferring_client(env: &Env, at: SocketAddr, pages: Receiver<()>) -> Client {
     client
 }
 
-/// The other end of a client that waits with two answers until `dropped` is gone, and gives the first one then. The
-/// connection ends when `cut` says so; `again` hears when the next one has taken one more call.
+/// The other end of a client that waits with two answers until `dropped` is gone, and gives the
+/// first one then. The connection ends when `cut` says so; `again` hears when the next one has
+/// taken one more call.
 fn defers_and_cuts(fake: &Fake, dropped: Sender<()>, cut: &Receiver<()>, again: &Sender<()>) -> Peer {
     let mut peer = begins_to_defer(fake);
     let [first, second] = [peer.operation(), peer.operation()];
@@ -197,8 +200,9 @@ fn defers_and_cuts(fake: &Fake, dropped: Sender<()>, cut: &Receiver<()>, again: 
     peer
 }
 
-/// Answers may wait until pages are dropped. The connection is lost between two that have waited: the second call is
-/// sent again by the next one, and nothing else is in its slot before that is answered.
+/// Answers may wait until pages are dropped. The connection is lost between two that have waited:
+/// the second call is sent again by the next one, and nothing else is in its slot before that is
+/// answered.
 #[test]
 fn an_answer_that_has_waited_until_its_connection_is_lost_is_not_given() {
     let (env, fake) = (Env::real(), Fake::new());
@@ -227,8 +231,8 @@ fn an_answer_that_has_waited_until_its_connection_is_lost_is_not_given() {
     drop(served.join().expect("all was as expected"));
 }
 
-/// The answer waits until pages are dropped, and the client hears before that what the server has not answered it has
-/// not done.
+/// The answer waits until pages are dropped, and the client hears before that what the server has
+/// not answered it has not done.
 #[test]
 fn what_a_server_that_ends_in_order_has_answered_is_not_asked_for_again() {
     let (env, fake) = (Env::real(), Fake::new());

@@ -1,5 +1,5 @@
-//! What users of restricted hosts may do, compared with what the kernel of this machine lets them do,
-//! and lies that a host may tell.
+//! What users of restricted hosts may do, compared with what the kernel of this machine lets them
+//! do, and lies that a host may tell.
 #![allow(missing_docs)]
 
 mod rig;
@@ -14,8 +14,8 @@ use worlds::{Do, GROUP, Kernel, MEMBER, OTHER, OWNER, READ_ACL, SECOND, Served, 
 
 const ROOT: NodeId = NodeId::ROOT;
 
-/// What each of [`USERS`] gets: owner, member of the group, other, user named in the ACL, nobody, root.
-/// `.` done, `A` EACCES, `P` EPERM, `E` ENOENT, `N` ENODATA.
+/// What each of [`USERS`] gets: owner, member of the group, other, user named in the ACL, nobody,
+/// root. `.` done, `A` EACCES, `P` EPERM, `E` ENOENT, `N` ENODATA.
 const TABLE: [(Do, &str); 61] = [
     (Do::Stat("private/in"), ".AAAA."),
     (Do::Stat("nosearch/in"), ".AAAA."),

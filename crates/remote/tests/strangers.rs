@@ -1,5 +1,5 @@
-//! Strangers who know the protocol, and hosts that lie: what the server answers them, and that it goes
-//! on serving others and keeps nothing of them.
+//! Strangers who know the protocol, and hosts that lie: what the server answers them, and that it
+//! goes on serving others and keeps nothing of them.
 #![allow(missing_docs)]
 
 mod rig;

@@ -1,11 +1,12 @@
 //! Stores a tree as the tree of a snapshot.
 //!
-//! Where the source knows what has changed since an older tree, and the older snapshot is of that one, directories
-//! below which nothing has changed keep their trees: neither they nor what is below them is looked at. Else every
-//! directory is listed, and files are taken over that look as before, as restic does.
+//! Where the source knows what has changed since an older tree, and the older snapshot is of that
+//! one, directories below which nothing has changed keep their trees: neither they nor what is
+//! below them is looked at. Else every directory is listed, and files are taken over that look as
+//! before, as restic does.
 //!
-//! Directories are written from the bottom up. A tree is read and written node by node, beside the listing, both in
-//! the order of names: so large directories need little memory.
+//! Directories are written from the bottom up. A tree is read and written node by node, beside the
+//! listing, both in the order of names: so large directories need little memory.
 
 use crate::chunk::{MAX_BYTES, MIN_BYTES};
 use crate::pack::BlobKind;
@@ -26,7 +27,8 @@ const LOOK_BYTES: usize = 4096;
 const BUFFER_BYTES: usize = 2 * MAX_BYTES;
 /// Zeros in longer holes are in longer chunks.
 const LONG_HOLE_BYTES: u64 = 64 << 20;
-/// A file has no more chunks: 64 TiB of holes, or some 8 TiB of data. They are held in memory, by who restores, too.
+/// A file has no more chunks: 64 TiB of holes, or some 8 TiB of data. They are held in memory, by
+/// who restores, too.
 const CHUNKS_MAX: u64 = 8 << 20;
 /// Older trees whose subdirectories, or contents, are remembered.
 const REMEMBERED: usize = 8;
@@ -81,7 +83,8 @@ pub struct Changes {
 
 /// A tree that does not change.
 pub trait Source {
-    /// The next names of a directory after one (`None`: the first), in the order of their bytes; none: that was all.
+    /// The next names of a directory after one (`None`: the first), in the order of their bytes;
+    /// none: that was all.
     ///
     /// # Errors
     /// Source.
@@ -355,7 +358,8 @@ impl Archive<'_> {
         tree.add(&node)
     }
 
-    /// The node of an inode: as before, where nothing of it has changed. `None`: it cannot be stored.
+    /// The node of an inode: as before, where nothing of it has changed. `None`: it cannot be
+    /// stored.
     fn node(&mut self, name: &[u8], inode: u64, before: Option<Node>) -> Result<Option<Node>> {
         let changed = self.source.changes().map(|changes| changes.inodes.get(&inode).copied());
         let before = match before {
@@ -478,8 +482,8 @@ impl Archive<'_> {
         Ok(Some(content))
     }
 
-    /// Chunks of zeros end as soon as they may: those in a hole are known. In a long one they are long. False: there
-    /// are too many.
+    /// Chunks of zeros end as soon as they may: those in a hole are known. In a long one they are
+    /// long. False: there are too many.
     fn skip_hole(&mut self, inode: u64, reading: &mut Reading, content: &mut Vec<Id>) -> Result<bool> {
         let looks_like_one = reading.buffer[reading.start..].iter().take(LOOK_BYTES).all(|byte| *byte == 0);
         if reading.left() < MIN_BYTES as u64 || !looks_like_one {

@@ -1,5 +1,5 @@
-//! Looks whether a repository is whole: all packs are there, and all that snapshots refer to. With `read_data` every
-//! byte is read and compared with its checksum.
+//! Looks whether a repository is whole: all packs are there, and all that snapshots refer to. With
+//! `read_data` every byte is read and compared with its checksum.
 
 use crate::pack::{self, Blob, BlobKind};
 use crate::repository::Repository;

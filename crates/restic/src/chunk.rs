@@ -1,8 +1,8 @@
-//! Where files are cut into chunks: by their content, as restic does, so that bytes that move in a file, or are in
-//! two files, are stored once.
+//! Where files are cut into chunks: by their content, as restic does, so that bytes that move in a
+//! file, or are in two files, are stored once.
 //!
-//! A chunk ends where 20 bits of the Rabin fingerprint of the last 64 bytes are zero, by a polynomial that each
-//! repository has of its own. It has 512 KiB at least and 8 MiB at most.
+//! A chunk ends where 20 bits of the Rabin fingerprint of the last 64 bytes are zero, by a
+//! polynomial that each repository has of its own. It has 512 KiB at least and 8 MiB at most.
 
 use leeward_env::Env;
 
@@ -107,7 +107,8 @@ impl Tables {
         (digest << 8 | u64::from(byte)) ^ self.modulo[top]
     }
 
-    /// The length of the first chunk of these bytes, at most [`MAX_BYTES`]; `None`: no chunk ends in them.
+    /// The length of the first chunk of these bytes, at most [`MAX_BYTES`]; `None`: no chunk ends
+    /// in them.
     pub fn first_end(&self, bytes: &[u8]) -> Option<usize> {
         let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
         if bytes.len() < MIN_BYTES {

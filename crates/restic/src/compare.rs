@@ -1,7 +1,9 @@
-//! Compares what a snapshot of a repository gives back with the tree that it was made of: a restore that writes nothing.
+//! Compares what a snapshot of a repository gives back with the tree that it was made of: a restore
+//! that writes nothing.
 //!
-//! Directories are taken in a random order until enough was compared: of each all names and attributes, and the content
-//! of files, chosen at random where there are too many. What is smaller than the limit is compared as a whole.
+//! Directories are taken in a random order until enough was compared: of each all names and
+//! attributes, and the content of files, chosen at random where there are too many. What is smaller
+//! than the limit is compared as a whole.
 
 use crate::archive::{Attributes, Listing, Meta, ROOT, Source};
 use crate::repository::Repository;
@@ -76,7 +78,8 @@ struct Compare<'a> {
     found: Compared,
 }
 
-/// Compares the tree of a snapshot, as [`store`](crate::archive::store) has made it, with its source.
+/// Compares the tree of a snapshot, as [`store`](crate::archive::store) has made it, with its
+/// source.
 ///
 /// # Errors
 /// The source's, the place's, Stopped. What is damaged, or differs, is told and not failed at.

@@ -1,5 +1,5 @@
-//! Encryption as restic has it: AES-256 in counter mode, and Poly1305-AES over the ciphertext. What is sealed is
-//! a random start value, the ciphertext, and the authenticator.
+//! Encryption as restic has it: AES-256 in counter mode, and Poly1305-AES over the ciphertext. What
+//! is sealed is a random start value, the ciphertext, and the authenticator.
 
 use crate::{Error, Result};
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit, KeyIvInit, StreamCipher};
@@ -15,8 +15,8 @@ const IV_BYTES: usize = 16;
 const MAC_BYTES: usize = 16;
 /// How much longer something is when it is sealed.
 pub const OVERHEAD_BYTES: usize = IV_BYTES + MAC_BYTES;
-/// Cost of the derivation of a key from a password, for whoever tries passwords too: 32 MiB of memory, and a quarter of
-/// a second or less. The binary logarithm of scrypt's N.
+/// Cost of the derivation of a key from a password, for whoever tries passwords too: 32 MiB of
+/// memory, and a quarter of a second or less. The binary logarithm of scrypt's N.
 pub const USUAL_COST: u8 = 15;
 const SCRYPT_R: u32 = 8;
 const SCRYPT_P: u32 = 4;

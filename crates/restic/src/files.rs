@@ -1,4 +1,5 @@
-//! Where a repository is: files of a directory, or objects below a prefix of a bucket, under the same names.
+//! Where a repository is: files of a directory, or objects below a prefix of a bucket, under the
+//! same names.
 
 use crate::{Error, ErrorKind, Result};
 use leeward_bucket::{Bucket, BucketUrl, Location};
@@ -11,7 +12,8 @@ use std::sync::Arc;
 /// Bytes that one request brings of a large object.
 const RANGE_BYTES: u64 = 16 << 20;
 
-/// The files of a repository. A file is there whole or not at all, never changes, and is durable when `put` returns.
+/// The files of a repository. A file is there whole or not at all, never changes, and is durable
+/// when `put` returns.
 pub trait Files: Send + Sync {
     /// The place, for messages.
     fn place(&self) -> String;
@@ -179,7 +181,8 @@ impl Files for Directory {
     }
 
     fn prepare(&self) -> Result<()> {
-        // others ask for the directories, which come with the first file: so each gets one, for a moment
+        // others ask for the directories, which come with the first file: so each gets one, for a
+        // moment
         let of_data = (0..=255).map(|n| format!("data/{n:02x}"));
         for dir in of_data.chain(["index", "keys", "locks", "snapshots"].map(String::from)) {
             let name = format!("{dir}/new-tmp-lee");

@@ -1,16 +1,19 @@
-//! Repositories in restic's format: encrypted, deduplicated, and readable by restic without this program. The work of
-//! `lee backup`.
+//! Repositories in restic's format: encrypted, deduplicated, and readable by restic without this
+//! program. The work of `lee backup`.
 //!
-//! Nothing here knows Leeward. A tree that is backed up is a [`archive::Source`], which may know what has changed.
+//! Nothing here knows Leeward. A tree that is backed up is a [`archive::Source`], which may know
+//! what has changed.
 //!
 //! * [`files`]: where a repository is, a directory or a bucket; [`lock`]: who works in it;
-//! * `crypto`, `pack`, `chunk`, [`tree`], [`snapshot`], `index`: how it is stored, see restic's "Design";
+//! * `crypto`, `pack`, `chunk`, [`tree`], [`snapshot`], `index`: how it is stored, see restic's
+//!   "Design";
 //! * [`repository`]: a repository that is open; [`saver`]: adds blobs to it;
 //! * [`archive`]: a tree as a snapshot; unchanged directories are taken over from an older one;
 //! * [`prune`], [`check`], [`restore`]: what the names say; [`compare`]: a restore that only looks.
 //!
-//! Invariants: a file is written whole or not at all, and never changed. A snapshot is written when all that it
-//! needs is durable and in an index. Packs are removed when no index names them any more.
+//! Invariants: a file is written whole or not at all, and never changed. A snapshot is written when
+//! all that it needs is durable and in an index. Packs are removed when no index names them any
+//! more.
 
 pub mod archive;
 pub mod check;

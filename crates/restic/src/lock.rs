@@ -1,5 +1,5 @@
-//! Locks of repositories, as restic has them: files that say who works there. One that is not renewed for half an
-//! hour counts no more, nor does one of a process of this machine that is gone.
+//! Locks of repositories, as restic has them: files that say who works there. One that is not
+//! renewed for half an hour counts no more, nor does one of a process of this machine that is gone.
 //!
 //! Those who only add may be several; who removes is alone.
 
@@ -248,8 +248,8 @@ fn look(repository: &Repository, holder: &Holder, exclusive: bool, own: Option<I
 }
 
 fn is_stale(lock: &LockFile, holder: &Holder, now: i64) -> bool {
-    // one process serves a cell, and has one lock: another one of its name is of a process before, also where numbers
-    // of processes come again
+    // one process serves a cell, and has one lock: another one of its name is of a process before,
+    // also where numbers of processes come again
     let is_here = lock.hostname == holder.hostname;
     let is_gone = || {
         i32::try_from(lock.pid).is_ok_and(|pid| {

@@ -1,9 +1,10 @@
 //! Removes from a repository what no snapshot refers to.
 //!
-//! All trees of all snapshots are read, and what they refer to is marked. Packs of which nothing is needed go; of those
-//! that waste much, or are small and many, what is needed is stored again. In this order: new packs and an index that
-//! names all packs which stay; then the indexes before go; then packs. So whatever ends it leaves a repository that is
-//! whole, and some packs that nothing names, which go the next time. Each of these is durable before the next.
+//! All trees of all snapshots are read, and what they refer to is marked. Packs of which nothing is
+//! needed go; of those that waste much, or are small and many, what is needed is stored again. In
+//! this order: new packs and an index that names all packs which stay; then the indexes before go;
+//! then packs. So whatever ends it leaves a repository that is whole, and some packs that nothing
+//! names, which go the next time. Each of these is durable before the next.
 
 use crate::index::IndexFile;
 use crate::lock::Lock;

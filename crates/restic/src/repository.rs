@@ -82,8 +82,8 @@ impl Repository {
         Repository::create_with_cost(env, files, (password, USUAL_COST), hostname)
     }
 
-    /// As [`Repository::create`]; a password costs this much to try (the binary logarithm of scrypt's N): for tests,
-    /// which open many.
+    /// As [`Repository::create`]; a password costs this much to try (the binary logarithm of
+    /// scrypt's N): for tests, which open many.
     ///
     /// # Errors
     /// As those.
@@ -229,8 +229,8 @@ impl Repository {
         damaged.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// As [`Repository::load_index`], without what was in packs that are not there any more, or too short, and what is in
-    /// files that cannot be read.
+    /// As [`Repository::load_index`], without what was in packs that are not there any more, or too
+    /// short, and what is in files that cannot be read.
     ///
     /// # Errors
     /// The place's.

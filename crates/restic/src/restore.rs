@@ -1,8 +1,8 @@
-//! Writes what a snapshot shows into a directory, with owners, modes, extended attributes and ACLs, times, hard links
-//! and holes.
+//! Writes what a snapshot shows into a directory, with owners, modes, extended attributes and ACLs,
+//! times, hard links and holes.
 //!
-//! Every step goes from an open directory to a name in it, and follows no link. What cannot be set is told, and the
-//! rest goes on.
+//! Every step goes from an open directory to a name in it, and follows no link. What cannot be set
+//! is told, and the rest goes on.
 
 use crate::pack::BlobKind;
 use crate::repository::Repository;
@@ -261,8 +261,9 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Sets attributes: the owner first, which takes set-id bits away; of the others the mode last, which may take away
-    /// the right to set them; times at the end. What the directory above has given, such as an ACL, goes.
+    /// Sets attributes: the owner first, which takes set-id bits away; of the others the mode last,
+    /// which may take away the right to set them; times at the end. What the directory above has
+    /// given, such as an ACL, goes.
     fn set(&mut self, inode: &Inode, node: &Node, path: &[CString]) {
         let mut troubles = Vec::new();
         let mut note = |done: io::Result<()>| troubles.extend(done.err());

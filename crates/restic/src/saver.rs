@@ -1,7 +1,8 @@
 //! Stores blobs: in packs, which threads put, and which an index names then.
 //!
-//! A snapshot may be written when [`Saver::finish`] has returned: then all is durable. What ends earlier leaves packs
-//! that an index names, which the next run finds, and some that none names, which pruning removes.
+//! A snapshot may be written when [`Saver::finish`] has returned: then all is durable. What ends
+//! earlier leaves packs that an index names, which the next run finds, and some that none names,
+//! which pruning removes.
 
 use crate::index::IndexFile;
 use crate::lock::{Held, Lock};

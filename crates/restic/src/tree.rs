@@ -1,7 +1,7 @@
 //! Directories as restic stores them: one JSON text of nodes, sorted by name.
 //!
-//! A directory may have millions of names: it is written and read node by node, and only its compressed form is
-//! held.
+//! A directory may have millions of names: it is written and read node by node, and only its
+//! compressed form is held.
 
 use crate::pack::{Compressed, encoder};
 use crate::{Error, Id, Result};

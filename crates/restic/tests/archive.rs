@@ -1,5 +1,6 @@
-//! Random trees, changed at random and stored again and again: what is taken over is what a whole walk stores, what is
-//! restored is what was stored, and a power cut at any moment leaves a repository that is whole.
+//! Random trees, changed at random and stored again and again: what is taken over is what a whole
+//! walk stores, what is restored is what was stored, and a power cut at any moment leaves a
+//! repository that is whole.
 
 use leeward_env::Env;
 use leeward_env::disk::Disk;

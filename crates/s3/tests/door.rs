@@ -135,7 +135,8 @@ impl Rig {
         builder.build().expect("a client")
     }
 
-    /// Says something to the door, and what it answers until it hangs up: who says `close` waits for that, else that was all.
+    /// Says something to the door, and what it answers until it hangs up: who says `close` waits
+    /// for that, else that was all.
     fn say(&self, text: &str) -> String {
         let mut stream = TcpStream::connect(self.url().trim_start_matches("http://")).expect("connected");
         let _ = stream.write_all(text.as_bytes());

@@ -41,7 +41,8 @@ pub struct Record {
     pub host: String,
     /// The process.
     pub pid: u32,
-    /// A lock on its machine that it holds until it has ended, or was killed, and that nobody else can hold meanwhile.
+    /// A lock on its machine that it holds until it has ended, or was killed, and that nobody else
+    /// can hold meanwhile.
     #[serde(default)]
     pub lock: String,
     /// Where clients reach it: host and port.
@@ -79,7 +80,8 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map with which the turn of a server begins, after one that may have left dead servers behind.
+    /// The map with which the turn of a server begins, after one that may have left dead servers
+    /// behind.
     pub(crate) fn taken_by(&self, id: &str, dead: Option<&str>) -> Map {
         let mut after = self.after.clone();
         after.extend(dead.filter(|dead| !self.after.iter().any(|id| id == dead)).map(str::to_owned));

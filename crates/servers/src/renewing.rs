@@ -86,7 +86,8 @@ impl<S: Store> Renewing<S> {
                 // an order of an operator, a mark, or a renewal before that was not answered
                 Err(Failed::Conflict) => self.tag = None,
                 Err(Failed::Away(why)) => {
-                    // it may be done: a store that answers late, but does it, is no reason to be taken for dead
+                    // it may be done: a store that answers late, but does it, is no reason to be
+                    // taken for dead
                     self.tag = None;
                     return Standing::Late(why);
                 }

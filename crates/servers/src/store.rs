@@ -105,8 +105,8 @@ fn failed(e: Error) -> Failed {
     }
 }
 
-/// Says of processes that have held this lock, which the caller has now, that they have ended: they answer nothing any more
-/// (O11), and nobody needs to wait for the end of their terms.
+/// Says of processes that have held this lock, which the caller has now, that they have ended: they
+/// answer nothing any more (O11), and nobody needs to wait for the end of their terms.
 ///
 /// # Errors
 /// For a person: the store does not answer.
@@ -119,8 +119,8 @@ pub fn predecessors_ended<S: Store>(store: &S, lock: &str) -> Result<(), String>
     Ok(())
 }
 
-/// Changes the record of a server from outside: an operator's order, which the server finds when it renews next.
-/// The record then; `None`: there is none.
+/// Changes the record of a server from outside: an operator's order, which the server finds when it
+/// renews next. The record then; `None`: there is none.
 ///
 /// # Errors
 /// For a person: why it could not be changed.

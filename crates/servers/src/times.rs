@@ -1,4 +1,5 @@
-//! The times of the protocol. Clocks may differ by one part in six: [`ANSWERS`] x 7/6 is less than [`OVER`].
+//! The times of the protocol. Clocks may differ by one part in six: [`ANSWERS`] x 7/6 is less than
+//! [`OVER`].
 
 use leeward_env::Nanos;
 use std::time::Duration;
@@ -11,7 +12,8 @@ pub const ANSWERS: Nanos = 2500 * MILLI;
 pub const SILENT: Nanos = 2000 * MILLI;
 /// D: so long after its last renewal was seen a server that is marked answers nobody any more.
 pub const OVER: Nanos = 3000 * MILLI;
-/// Who has not looked for so long may have missed renewals, and begins to count anew: the store may have been away.
+/// Who has not looked for so long may have missed renewals, and begins to count anew: the store may
+/// have been away.
 pub const LOOKED: Nanos = 1500 * MILLI;
 /// How often a server renews its record.
 pub const RENEW: Duration = Duration::from_millis(500);

@@ -93,8 +93,8 @@ impl<S: Store> Watching<S> {
         self.living().any(|record| record.id != self.id && !record.draining)
     }
 
-    /// Makes the map, where this is the first server that the cell ever has. Before the server's own record is made:
-    /// so where there is a record, there was a map.
+    /// Makes the map, where this is the first server that the cell ever has. Before the server's
+    /// own record is made: so where there is a record, there was a map.
     ///
     /// # Errors
     /// For a person: the store does not answer, or the map was removed.
@@ -111,8 +111,8 @@ impl<S: Store> Watching<S> {
         self.store.create(MAP, encode(&Map { version, ..Map::default() })).or_else(unless_away)
     }
 
-    /// Looks at all, and does what is to be done: marks an owner that is silent, takes what is nobody's. A turn of this
-    /// server is told once.
+    /// Looks at all, and does what is to be done: marks an owner that is silent, takes what is
+    /// nobody's. A turn of this server is told once.
     ///
     /// # Errors
     /// For a person: the store does not answer, or an object is damaged.
@@ -150,8 +150,9 @@ impl<S: Store> Watching<S> {
         Ok(None)
     }
 
-    /// Leaves the cell, which this server owns and answers nothing of any more, to the others (O24 to O26). True: it is
-    /// another's, or nobody's. False: it is not known to be, and may still become so: this server has to end.
+    /// Leaves the cell, which this server owns and answers nothing of any more, to the others (O24
+    /// to O26). True: it is another's, or nobody's. False: it is not known to be, and may still
+    /// become so: this server has to end.
     pub fn leave(&mut self) -> bool {
         self.free_since = None;
         for _ in 0..3 {
@@ -276,8 +277,8 @@ impl<S: Store> Watching<S> {
         Ok(())
     }
 
-    /// How a server is that owns the cell. One whose record is gone answers nothing when it has been gone for long
-    /// enough: it cannot renew it.
+    /// How a server is that owns the cell. One whose record is gone answers nothing when it has
+    /// been gone for long enough: it cannot renew it.
     fn state_of(&self, id: &str) -> State {
         match self.servers.get(id) {
             Some(seen) if seen.tag.is_some() => seen.record.state,

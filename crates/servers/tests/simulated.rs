@@ -1,5 +1,6 @@
-//! Servers with clocks that differ, stopped at any moment, on a store that loses puts and answers, or does puts late:
-//! never may two answer, and whoever takes the cell over reads a log that nobody writes to any more.
+//! Servers with clocks that differ, stopped at any moment, on a store that loses puts and answers,
+//! or does puts late: never may two answer, and whoever takes the cell over reads a log that nobody
+//! writes to any more.
 //!
 //! `SEEDS=n` runs more; a failing run names its seed, and `SEED=n` runs that one.
 

@@ -64,8 +64,9 @@ fn bsdtar_and_python_restore_it() {
         run(&mut command(&["bsdtar", "--numeric-owner", "-xpf", "../archive.tar"], &to));
         run(&mut command(&["sha256sum", "--strict", "--quiet", "-c", "MANIFEST"], &to));
         fs::remove_file(to.join("MANIFEST")).expect("the manifest is inside");
-        // Removing the manifest changed the time of the root. libarchive reads fractions of seconds before 1970
-        // from the wrong side, and does not know how GNU tar writes `=` in the name of an attribute.
+        // Removing the manifest changed the time of the root. libarchive reads fractions of seconds
+        // before 1970 from the wrong side, and does not know how GNU tar writes `=` in the name of
+        // an attribute.
         let known = |line: &&str| {
             ["[b'.', ", "[b'./times/t3', ", "[b'./attributes/user', "]
                 .iter()
@@ -99,7 +100,8 @@ fn the_same_tree_gives_the_same_bytes() {
     assert_eq!(bytes.len() % 10240, 0);
 }
 
-/// Files of sysfs say that they have 4096 bytes, and have less: they become shorter when they are read.
+/// Files of sysfs say that they have 4096 bytes, and have less: they become shorter when they are
+/// read.
 #[test]
 fn what_cannot_be_read_is_named_and_the_rest_is_written() {
     let odd = Path::new("/sys/kernel/mm/ksm");

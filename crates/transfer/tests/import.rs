@@ -495,8 +495,8 @@ fn lease(path: &Path) -> Option<File> {
     taken.then_some(file)
 }
 
-/// The thread of the pass waits at one file until the stop was seen. Without that a stop may be seen
-/// only after the thread has brought the last file.
+/// The thread of the pass waits at one file until the stop was seen. Without that a stop may be
+/// seen only after the thread has brought the last file.
 #[test]
 fn a_stopped_pass_is_gone_on_with() {
     let place = Place::new();

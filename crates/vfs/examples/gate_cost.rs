@@ -1,7 +1,9 @@
-//! What the gate costs an operation: a file system that does nothing behind it. `bench/gate` runs this.
+//! What the gate costs an operation: a file system that does nothing behind it. `bench/gate` runs
+//! this.
 //!
-//! Prints, as lines of JSON, nanoseconds per operation on one thread: without a gate, and with the gate open, shut, with settings, with
-//! jobs, while users share; then how many operations a second two threads get through each of these. Medians of some rounds, each case in turn.
+//! Prints, as lines of JSON, nanoseconds per operation on one thread: without a gate, and with the
+//! gate open, shut, with settings, with jobs, while users share; then how many operations a second
+//! two threads get through each of these. Medians of some rounds, each case in turn.
 
 use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_fs::flows::{FlowRecord, FlowSettings, UserOrGroup};

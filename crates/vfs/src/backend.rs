@@ -1,5 +1,5 @@
-//! What a front end sends its requests to: the gate before a cell in this process, or the connection
-//! to the server of a cell on another machine.
+//! What a front end sends its requests to: the gate before a cell in this process, or the
+//! connection to the server of a cell on another machine.
 
 use crate::gate::{Attempt, Gate};
 use crate::locks::{LockService, OwnMount};
@@ -8,13 +8,13 @@ use leeward_fs::{NodeId, Op, Reply, Result, Watcher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the kernel may keep names and attributes of a cell in this process. Whatever changes does
-/// so through this kernel or is announced to it; the bound only limits what a lost announcement could
-/// do.
+/// How long the kernel may keep names and attributes of a cell in this process. Whatever changes
+/// does so through this kernel or is announced to it; the bound only limits what a lost
+/// announcement could do.
 const KEEP_IN_PROCESS: Duration = Duration::from_secs(3600);
 
-/// Takes requests and answers each by a closure, at once or later, on this thread or another. Cheap to
-/// clone.
+/// Takes requests and answers each by a closure, at once or later, on this thread or another. Cheap
+/// to clone.
 pub trait Backend: Clone + Send + Sync + 'static {
     /// Runs one operation.
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static);
@@ -22,10 +22,10 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// Runs a write that may be answered short.
     fn run_in_part(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static);
 
-    /// Runs a request of several operations. `attempt` makes them by [`Backend::call`] with the context
-    /// that it is given; it answers the request, or returns its state when it would have to wait, and
-    /// is then repeated where it may. `like`: the operation as which it is accounted for. `bytes`: what
-    /// counts against a ceiling.
+    /// Runs a request of several operations. `attempt` makes them by [`Backend::call`] with the
+    /// context that it is given; it answers the request, or returns its state when it would have to
+    /// wait, and is then repeated where it may. `like`: the operation as which it is accounted for.
+    /// `bytes`: what counts against a ceiling.
     fn run_all<R: Send + 'static>(
         &self,
         ctx: Ctx,
@@ -52,8 +52,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// How long the front end may keep names that it is told.
     fn keep_names(&self) -> Duration;
 
-    /// How long the front end may keep attributes of an inode that it is told now. Zero: it keeps none,
-    /// and no content either.
+    /// How long the front end may keep attributes of an inode that it is told now. Zero: it keeps
+    /// none, and no content either.
     fn keep_attr(&self, node: NodeId) -> Duration;
 
     /// The same for attributes that come with a name.
@@ -61,12 +61,13 @@ pub trait Backend: Clone + Send + Sync + 'static {
         self.keep_attr(node)
     }
 
-    /// Whether a request may wait for a machine that does not answer, so that whoever asks must be able
-    /// to give up.
+    /// Whether a request may wait for a machine that does not answer, so that whoever asks must be
+    /// able to give up.
     fn is_remote(&self) -> bool;
 
-    /// Whether rights are checked behind this, with each operation, and by [`Backend::permit`]: the kernel does not know
-    /// its users' numbers there and is not to check any. To be asked once, by a front end that heeds it.
+    /// Whether rights are checked behind this, with each operation, and by [`Backend::permit`]: the
+    /// kernel does not know its users' numbers there and is not to check any. To be asked once, by
+    /// a front end that heeds it.
     fn checks_rights(&self) -> bool {
         false
     }
@@ -80,8 +81,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
         answer(Ok(()));
     }
 
-    /// Locks of programs that hold on all machines; `None`: only this mount has the cell, and the kernel's own
-    /// locks do. For one front end.
+    /// Locks of programs that hold on all machines; `None`: only this mount has the cell, and the
+    /// kernel's own locks do. For one front end.
     fn locks(&self) -> Option<Arc<dyn LockService>>;
 
     /// Threads that a front end needs to read requests.
@@ -91,7 +92,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     /// queued one at a time, by [`Backend::take_turn`].
     fn with_turns_asked_for(&self) -> Self;
 
-    /// The same for operations that begin where another one is answered, which may be on any thread.
+    /// The same for operations that begin where another one is answered, which may be on any
+    /// thread.
     fn with_turns_elsewhere(&self) -> Self;
 
     /// Whether something is queued for [`Backend::take_turn`].

@@ -247,14 +247,14 @@ impl Gate {
         gate
     }
 
-    /// The table of locks of programs on all machines. `grace`: a new table is for a cell whose clients
-    /// may have locks.
+    /// The table of locks of programs on all machines. `grace`: a new table is for a cell whose
+    /// clients may have locks.
     pub fn share_locks(&self, grace: impl FnOnce() -> bool) -> Arc<LockTable> {
         self.0.locks.get_or_init(|| Arc::new(LockTable::new(&self.0.env, grace()))).clone()
     }
 
-    /// Operations run only while this term lasts, else they wait for it: out of it another server may have changed what
-    /// they would answer from. Once.
+    /// Operations run only while this term lasts, else they wait for it: out of it another server
+    /// may have changed what they would answer from. Once.
     pub fn answer_within(&self, term: Term) {
         let _ = self.0.term.set(term);
     }
@@ -286,14 +286,16 @@ impl Gate {
         Gate(shared, Turns::Taken)
     }
 
-    /// The same gate for threads each of which reads requests of its own between turns: it runs what is
-    /// queued one at a time, by [`Gate::take_turn`]. None is left to read only, so all slots are given out.
+    /// The same gate for threads each of which reads requests of its own between turns: it runs
+    /// what is queued one at a time, by [`Gate::take_turn`]. None is left to read only, so all
+    /// slots are given out.
     pub fn with_turns_asked_for(&self) -> Gate {
         self.0.state.lock().each_reads = true;
         Gate(self.0.clone(), Turns::AskedFor { _until_dropped: Arc::new(EachReads(Arc::downgrade(&self.0))) })
     }
 
-    /// The same gate for operations that begin where another one is answered, which may be on any thread.
+    /// The same gate for operations that begin where another one is answered, which may be on any
+    /// thread.
     pub fn with_turns_elsewhere(&self) -> Gate {
         Gate(self.0.clone(), Turns::Elsewhere)
     }

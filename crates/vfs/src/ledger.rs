@@ -101,8 +101,8 @@ pub struct Usage {
     /// The part of it that was waiting for a machine to give leases back, by machine, nanoseconds.
     #[serde(default)]
     pub for_machine_nanos: FxHashMap<String, u64>,
-    /// Time from the arrival of operations to their answers by the machine that they came from, where it is
-    /// another one, nanoseconds.
+    /// Time from the arrival of operations to their answers by the machine that they came from,
+    /// where it is another one, nanoseconds.
     #[serde(default)]
     pub from_machine_nanos: FxHashMap<String, u64>,
 }
@@ -123,7 +123,8 @@ struct Row {
     latency: Histogram,
 }
 
-/// Flows that a row keeps as waited behind, and machines; beyond that the one that matters least is replaced.
+/// Flows that a row keeps as waited behind, and machines; beyond that the one that matters least is
+/// replaced.
 const KEPT_MAX: usize = 8;
 
 /// Adds to the sum of `of`.
@@ -425,7 +426,8 @@ pub struct Report {
     pub waiting_for_ceiling: u64,
     /// Requests that wait for a thread that may wait.
     pub waiting_for_thread: u64,
-    /// How long operations of all flows waited for a machine to give leases back, by machine, nanoseconds.
+    /// How long operations of all flows waited for a machine to give leases back, by machine,
+    /// nanoseconds.
     #[serde(default)]
     pub for_machine_nanos: BTreeMap<String, u64>,
 }

@@ -1,7 +1,7 @@
 //! Which processors a thread may run on.
 //!
-//! A thread of a ring is bound to the processor whose requests it serves, and a thread that it starts would be, too. So
-//! threads that start on demand take over what holds for the process.
+//! A thread of a ring is bound to the processor whose requests it serves, and a thread that it
+//! starts would be, too. So threads that start on demand take over what holds for the process.
 
 /// Binds this thread to a processor, where that is allowed.
 pub fn bind_to(cpu: usize) {

@@ -1,4 +1,5 @@
-//! The directory cursor against a directory that changes: exactly once for what stays, exact resume, bounded memory.
+//! The directory cursor against a directory that changes: exactly once for what stays, exact
+//! resume, bounded memory.
 #![allow(missing_docs)]
 
 use leeward_vfs::{Cursor, ListingPosition};

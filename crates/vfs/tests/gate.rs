@@ -139,7 +139,8 @@ fn read(node: NodeId) -> Op<'static> {
     Op::Read { node, offset: 0, len: 10 }
 }
 
-/// Runs a read on a thread of its own, as a front end's reading thread would, and tells when it was answered.
+/// Runs a read on a thread of its own, as a front end's reading thread would, and tells when it was
+/// answered.
 fn asked(gate: &Gate, uid: u32, node: NodeId) -> Receiver<Result<Reply>> {
     let (done, answer) = channel();
     let gate = gate.clone();
@@ -310,7 +311,8 @@ fn bytes_and_flows_are_counted_by_volume() {
     assert_eq!(totals.latency.iter().map(|l| l.class).collect::<Vec<_>>(), ["batch", "interactive"]);
 }
 
-/// Thousands of requests of many users from several threads: every one is answered once, and nothing is left behind.
+/// Thousands of requests of many users from several threads: every one is answered once, and
+/// nothing is left behind.
 #[test]
 fn nothing_is_lost_between_the_slots() {
     let (fs, gate) = gate(2, true);
@@ -406,7 +408,8 @@ fn an_open_gate_has_no_ceilings() {
     }
 }
 
-/// Users have the group with ten times their number; processes below 1000 are in a job by their hundreds.
+/// Users have the group with ten times their number; processes below 1000 are in a job by their
+/// hundreds.
 #[derive(Default)]
 struct Known {
     asked: Mutex<Vec<u32>>,

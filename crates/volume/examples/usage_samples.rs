@@ -1,8 +1,8 @@
 //! Measures what usage samples cost: `usage_samples DIR [VOLUMES] [USERS] [DAYS] [PERCENT]`.
 //!
-//! It makes a cell in DIR with so many volumes, writes the samples that so many days would have left on
-//! which so many percent of the volumes and users changed, and then measures the tables, one day's sampling,
-//! and what `lee report month` asks.
+//! It makes a cell in DIR with so many volumes, writes the samples that so many days would have
+//! left on which so many percent of the volumes and users changed, and then measures the tables,
+//! one day's sampling, and what `lee report month` asks.
 #![allow(clippy::disallowed_methods)]
 
 use leeward_env::Env;

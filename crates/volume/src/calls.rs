@@ -1,8 +1,8 @@
-//! Operations at work: a cell is closed when there are none, so what one was told is durable then. And a volume
-//! becomes a copy when those have ended that began before.
+//! Operations at work: a cell is closed when there are none, so what one was told is durable then.
+//! And a volume becomes a copy when those have ended that began before.
 //!
-//! They are counted in two places in turn, so that those can be waited for that began before a moment, while others
-//! begin.
+//! They are counted in two places in turn, so that those can be waited for that began before a
+//! moment, while others begin.
 
 use leeward_env::Env;
 use leeward_fs::{Error, Result};
@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often it is looked whether all have ended, and after how many looks it is said that they are waited for.
+/// How often it is looked whether all have ended, and after how many looks it is said that they are
+/// waited for.
 const STEP: Duration = Duration::from_millis(1);
 const QUIET_STEPS: u32 = 1000;
 
@@ -71,7 +72,8 @@ impl Calls {
         self.at_work.iter().map(|place| place.load(Ordering::SeqCst)).sum()
     }
 
-    /// Waits until those have ended that are at work now; false: some have not after that many looks.
+    /// Waits until those have ended that are at work now; false: some have not after that many
+    /// looks.
     pub(crate) fn pass(&self, env: &Env, looks: u32) -> bool {
         let _alone = self.passing.lock();
         let (now, next) = {

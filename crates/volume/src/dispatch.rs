@@ -135,8 +135,8 @@ impl Shard {
         })
     }
 
-    /// Users change nothing in a copy; and they see only what it shows, not where streams change it: some may have
-    /// files open from before it was a copy.
+    /// Users change nothing in a copy; and they see only what it shows, not where streams change
+    /// it: some may have files open from before it was a copy.
     fn may_touch(&self, op: &Op<'_>) -> Result<()> {
         let (Some(node), true) = (op.node(), self.checks_every_operation()) else { return Ok(()) };
         let st = self.lock();

@@ -48,8 +48,8 @@ impl Shard {
         node == NodeId::ROOT || self.lock().refs.get(node) > 0
     }
 
-    /// A file without a name that a door writes is known only to that door. One of another machine may
-    /// have had a name, and be open here.
+    /// A file without a name that a door writes is known only to that door. One of another machine
+    /// may have had a name, and be open here.
     pub(crate) fn invalidate_known_inode(&self, ctx: &Ctx, node: NodeId) {
         let is_private = !ctx.door.is_kernel() && self.lock().orphans.contains(&node);
         if !is_private && self.is_known(node) {

@@ -1,8 +1,8 @@
 //! Leases of clients on other machines, and the transactions that must heed them.
 //!
 //! Under the shard's lock a transaction is held against the leases before it takes effect
-//! (`docs/decisions/0032` and `0036`): what others have leases on is recalled, what they alone know is
-//! recalled before it is seen, and what a client has told its program must be its own.
+//! (`docs/decisions/0032` and `0036`): what others have leases on is recalled, what they alone know
+//! is recalled before it is seen, and what a client has told its program must be its own.
 
 use crate::agreed::{Agreed, First};
 use crate::shard::{Shard, time_of};
@@ -14,8 +14,8 @@ use leeward_env::waits;
 use leeward_fs::leases::{self, NOT_ALONE, Recalling};
 use leeward_fs::{Error, NodeId, Result, Time};
 
-/// Clients may change things by themselves while a pool has room for so many times what they can have told
-/// and not sent.
+/// Clients may change things by themselves while a pool has room for so many times what they can
+/// have told and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;
 
 /// No client has changes longer than this that the server does not know.
@@ -39,7 +39,8 @@ impl Shard {
             if ctx.flow.work().is_none() || self.leases.conflict_exclusive(ctx.client, &changed) {
                 return Agreed::after(First::Recall(changed));
             }
-            // nobody waits for background work, and it holds what others wait for: they hear of it later
+            // nobody waits for background work, and it holds what others wait for: they hear of it
+            // later
             told_later.clone_from(&changed);
         }
         if is_ok && ctx.client > 0 && ctx.again.is_none() && tx.builds_on_others() {
@@ -67,8 +68,8 @@ impl Shard {
         }
     }
 
-    /// Does what must be done before a transaction takes effect. Not under the lock. What it returns keeps leases
-    /// from being granted until the transaction has taken effect.
+    /// Does what must be done before a transaction takes effect. Not under the lock. What it
+    /// returns keeps leases from being granted until the transaction has taken effect.
     pub(crate) fn do_first(&self, ctx: &Ctx, first: First) -> Result<Option<Recalling>> {
         match first {
             First::Recall(nodes) => self.recall(ctx, &nodes).map(Some),
@@ -95,8 +96,8 @@ impl Shard {
         Ok(())
     }
 
-    /// For a change that will hold something others wait for: no other client has leases on this inode
-    /// then, and gets none as long as the result lives.
+    /// For a change that will hold something others wait for: no other client has leases on this
+    /// inode then, and gets none as long as the result lives.
     pub(crate) fn recall_first(&self, ctx: &Ctx, node: NodeId) -> Result<Option<Recalling>> {
         // what was told is its client's alone, or refused
         if !self.leases.are_used() || ctx.foretold.is_some() {
@@ -108,15 +109,16 @@ impl Shard {
         }
     }
 
-    /// Takes all leases in a volume back, and waits for it. None are granted as long as the result lives.
+    /// Takes all leases in a volume back, and waits for it. None are granted as long as the result
+    /// lives.
     pub(crate) fn recall_volume(&self, volume: u32) -> Recalling {
         let recalling = self.leases.recall_volume(volume);
         recalling.wait();
         recalling
     }
 
-    /// Takes all exclusive leases in a volume (or in all) back, and waits for it: what any client has told its
-    /// programs is here then.
+    /// Takes all exclusive leases in a volume (or in all) back, and waits for it: what any client
+    /// has told its programs is here then.
     pub(crate) fn recall_exclusive(&self, ctx: &Ctx, volume: Option<u32>) -> Result<Option<Recalling>> {
         if !self.leases.are_exclusive() {
             return Ok(None);
@@ -141,8 +143,8 @@ impl Shard {
         told.map_or(now, |at| time_of(at).clamp(earliest, now))
     }
 
-    /// Whether a change may take effect whose result its client has told before: only where nobody else
-    /// can have seen or changed what it changes. Other changes may always.
+    /// Whether a change may take effect whose result its client has told before: only where nobody
+    /// else can have seen or changed what it changes. Other changes may always.
     fn may_be_foretold(&self, ctx: &Ctx, tx: &Tx<'_>, changed: &[NodeId]) -> bool {
         if ctx.foretold.is_none_or(|foretold| foretold.after_crash) {
             return true;

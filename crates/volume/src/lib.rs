@@ -11,7 +11,8 @@
 //! * `commit`: how changes become durable; `ops`: POSIX, a file for each group of operations;
 //!   `uploads`: uploads in parts;
 //! * `snapshots`, `space`, `pools`: versions for snapshots, freeing and cleaning of space, location
-//!   of data. Most of this runs in steps, in the background; `stream`: snapshots that go to other cells;
+//!   of data. Most of this runs in steps, in the background; `stream`: snapshots that go to other
+//!   cells;
 //! * [`admin`]: requests of operators, `fsck` and figures among them;
 //! * `dispatch`: the entry point for operations; `invalidate`: changes by doors are announced to
 //!   front ends that cache;

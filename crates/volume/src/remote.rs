@@ -90,8 +90,8 @@ impl Cell {
         bucket.delete(identity::NEW).map_err(refused)
     }
 
-    /// Refuses a store in which two may win that replace an object at the same time: there several servers would
-    /// believe that the cell is theirs.
+    /// Refuses a store in which two may win that replace an object at the same time: there several
+    /// servers would believe that the cell is theirs.
     ///
     /// # Errors
     /// Which store it is, what it does, and what to use instead; or what the store says.
@@ -101,8 +101,9 @@ impl Cell {
 
     /// Opens a cell, taking it over from a process that has it open, and starts its threads.
     ///
-    /// `ownership`: of several servers of the cell, the number of this one's turn; none: it is the only one. A cell
-    /// that has a later one, or has had this, is another's (docs/decisions/0038, O16 to O18).
+    /// `ownership`: of several servers of the cell, the number of this one's turn; none: it is the
+    /// only one. A cell that has a later one, or has had this, is another's (docs/decisions/0038,
+    /// O16 to O18).
     ///
     /// # Errors
     /// The store's; `ESTALE`: the cell is another's.

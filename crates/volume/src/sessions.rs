@@ -1,9 +1,9 @@
 //! Sessions of clients that survive the process: their changes are done again after a crash, once.
 //!
-//! By number it is known which changes a crash has left: those of records up to the number that the last
-//! commit wrote, as commits are in the order of numbers; those of content up to the number in the
-//! file's inode, as content enters the records of a file in that order, but later than the commit.
-//! `docs/decisions/0033` has the rules, a checked model of which is in `protocol-model`.
+//! By number it is known which changes a crash has left: those of records up to the number that the
+//! last commit wrote, as commits are in the order of numbers; those of content up to the number in
+//! the file's inode, as content enters the records of a file in that order, but later than the
+//! commit. `docs/decisions/0033` has the rules, a checked model of which is in `protocol-model`.
 
 use crate::cell::Cell;
 use crate::format::keys;

@@ -97,8 +97,8 @@ pub struct Shard {
     pub counters: Counters,
     /// The clock for locks of snapshots.
     pub clock: LockClock,
-    /// Whether a volume is being removed or is a copy, or the engine is broken: then every operation checks
-    /// that first.
+    /// Whether a volume is being removed or is a copy, or the engine is broken: then every
+    /// operation checks that first.
     cautious: AtomicBool,
     /// Operations of front ends.
     pub(crate) calls: Calls,

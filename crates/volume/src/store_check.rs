@@ -1,10 +1,12 @@
-//! Whether a store keeps what it promises of conditional puts. The safety of a cell in a bucket rests on that: of
-//! several processes that want to write at the same time one must win, and all must see which.
+//! Whether a store keeps what it promises of conditional puts. The safety of a cell in a bucket
+//! rests on that: of several processes that want to write at the same time one must win, and all
+//! must see which.
 //!
-//! Asked once, before a cell is made. A store that answers one request after the other as it should may still let two
-//! win that ask at the same moment, so many ask at once. Objects that are made (`If-None-Match`) keep a process out that
-//! another one has taken over from. Objects that are replaced (`If-Match`) are for several servers of one cell only
-//! (`docs/decisions/0038`): where two win, the log says so.
+//! Asked once, before a cell is made. A store that answers one request after the other as it should
+//! may still let two win that ask at the same moment, so many ask at once. Objects that are made
+//! (`If-None-Match`) keep a process out that another one has taken over from. Objects that are
+//! replaced (`If-Match`) are for several servers of one cell only (`docs/decisions/0038`): where
+//! two win, the log says so.
 
 use crate::admin::Failure;
 use crate::remote::refused;
@@ -27,8 +29,8 @@ const UNFIT: i32 = libc::EOPNOTSUPP;
 
 type Asked = Result<(), Error>;
 
-/// Refuses a store without conditional puts, or one in which two win that make an object: there nothing keeps two
-/// processes from writing to one cell.
+/// Refuses a store without conditional puts, or one in which two win that make an object: there
+/// nothing keeps two processes from writing to one cell.
 ///
 /// # Errors
 /// Which store it is, what it does, and what to use instead; or what the store says.
@@ -42,7 +44,8 @@ pub(crate) fn check(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
     }
 }
 
-/// Refuses also one in which two win that replace an object: there several servers would own one cell.
+/// Refuses also one in which two win that replace an object: there several servers would own one
+/// cell.
 ///
 /// # Errors
 /// As [`check`].
@@ -132,8 +135,9 @@ fn at_once(
     Ok(heard.iter().collect())
 }
 
-/// Whether one has won at most, and the object is what it wrote. A winner may not know that it is one: then its first
-/// answer was lost, and the second attempt found its own object. The object's tag.
+/// Whether one has won at most, and the object is what it wrote. A winner may not know that it is
+/// one: then its first answer was lost, and the second attempt found its own object. The object's
+/// tag.
 fn winner(
     bucket: &Bucket,
     name: &str,

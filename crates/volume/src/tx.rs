@@ -46,8 +46,8 @@ pub enum Fail {
     },
     /// This much more does not fit the limits of a user or a group.
     Owner(Over),
-    /// Clients on other machines must send what they have told their programs first: little is left of a
-    /// quota.
+    /// Clients on other machines must send what they have told their programs first: little is left
+    /// of a quota.
     Clients,
     /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
@@ -139,7 +139,8 @@ pub struct Tx<'a> {
     made: Option<NodeId>,
     /// How many clients have exclusive leases.
     owners: usize,
-    /// A quota is near its limit, and clients are to tell their programs nothing more before it is here.
+    /// A quota is near its limit, and clients are to tell their programs nothing more before it is
+    /// here.
     pub(crate) is_tight: bool,
     /// Whether nobody can see what changes.
     quiet: bool,
@@ -459,7 +460,8 @@ impl<'a> Tx<'a> {
         self.goes_on = true;
     }
 
-    /// For a client the operation builds on this record: what others changed in it is durable first.
+    /// For a client the operation builds on this record: what others changed in it is durable
+    /// first.
     pub(crate) fn builds_on(&mut self, key: Key) {
         self.builds_on.push(key);
     }
@@ -639,8 +641,8 @@ impl State {
         }
     }
 
-    /// Notes what a client is told of its change. `comes_to`: see [`Tx::comes_to`], and whether more steps
-    /// follow.
+    /// Notes what a client is told of its change. `comes_to`: see [`Tx::comes_to`], and whether
+    /// more steps follow.
     fn tell(
         &mut self,
         ctx: &Ctx,

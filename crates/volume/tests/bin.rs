@@ -1,4 +1,5 @@
-//! The recycle bin of a cell on a simulated disk: what it keeps, how it comes back, what makes it go.
+//! The recycle bin of a cell on a simulated disk: what it keeps, how it comes back, what makes it
+//! go.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]

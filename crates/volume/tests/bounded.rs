@@ -1,4 +1,5 @@
-//! What one user does takes a bounded number of steps and records, also while others write, and when he means harm.
+//! What one user does takes a bounded number of steps and records, also while others write, and
+//! when he means harm.
 #![allow(missing_docs)]
 
 #[path = "rig/counted.rs"]
@@ -44,7 +45,8 @@ impl Rig {
     }
 }
 
-/// Both names are new in one step, and what the second one reads is of the inode that the first one has made.
+/// Both names are new in one step, and what the second one reads is of the inode that the first one
+/// has made.
 #[test]
 fn a_directory_with_two_names_of_one_file_comes_back() {
     let mut rig = Rig::new();

@@ -1,5 +1,5 @@
-//! What files there are: the same by the records of a volume and by its directories, each inode once, and
-//! nothing that has no name.
+//! What files there are: the same by the records of a volume and by its directories, each inode
+//! once, and nothing that has no name.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]

@@ -1,4 +1,5 @@
-//! What becomes of data between a write and its commit when calls fail, segments vanish and references move.
+//! What becomes of data between a write and its commit when calls fail, segments vanish and
+//! references move.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]
@@ -93,7 +94,8 @@ fn a_vanished_segment_keeps_no_cell_shut() {
     rig.clean();
 }
 
-/// The records of a file cannot be read when what was written to it is durable: whoever syncs is told.
+/// The records of a file cannot be read when what was written to it is durable: whoever syncs is
+/// told.
 #[test]
 fn content_that_cannot_be_applied_fails_fsync_and_the_end() {
     let mut rig = Rig::new();
@@ -143,8 +145,9 @@ impl Turns for Meanwhile {
     }
 }
 
-/// While references to a segment are looked up, data is shared with a file that was looked up already, and as much of another
-/// one that was is removed: the sums are as before, and what is shared must stay.
+/// While references to a segment are looked up, data is shared with a file that was looked up
+/// already, and as much of another one that was is removed: the sums are as before, and what is
+/// shared must stay.
 #[test]
 fn a_share_while_a_segment_is_cleaned_keeps_its_data() {
     const SHARED: usize = 300 << 10;

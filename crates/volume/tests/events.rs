@@ -1,5 +1,5 @@
-//! The event logs of volumes: who changed what, in order, with the paths of that time, for exactly the
-//! changes that are durable.
+//! The event logs of volumes: who changed what, in order, with the paths of that time, for exactly
+//! the changes that are durable.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]
@@ -94,7 +94,8 @@ fn each_operation_is_told_once() {
     rig.unlink("/d/f");
     rig.rmdir("/d").expect("removed");
     let told = rig.told("/");
-    // the file's own name is the one that it got first; that it was written to is told once in a commit
+    // the file's own name is the one that it got first; that it was written to is told once in a
+    // commit
     assert_eq!(
         told,
         [
@@ -408,7 +409,8 @@ fn changed_logs_are_found() {
     }
 }
 
-/// Blocks that were written anew and go together do not go with a mark, also where no block ends at it.
+/// Blocks that were written anew and go together do not go with a mark, also where no block ends at
+/// it.
 #[test]
 fn a_log_that_was_written_anew_is_found_by_its_mark() {
     let mut rig = Rig::new();

@@ -388,7 +388,8 @@ fn a_snapshot_has_the_flags_of_its_time_and_takes_none() {
     rig.clean();
 }
 
-/// A restore is an operator's: it replaces what flags keep, and the flags are those of the snapshot.
+/// A restore is an operator's: it replaces what flags keep, and the flags are those of the
+/// snapshot.
 #[test]
 fn a_restore_replaces_immutable_files() {
     let rig = Rig::new();

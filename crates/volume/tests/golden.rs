@@ -1,4 +1,5 @@
-//! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a new format.
+//! Golden bytes of keys and records: old cells must open for ever. A test that fails here means a
+//! new format.
 
 use leeward_data::Addr;
 use leeward_env::{Door, Machine, Told};

@@ -1,5 +1,5 @@
-//! What users and groups own, and limits on it: exact after each operation, across crashes, and in cells of
-//! before format 15.
+//! What users and groups own, and limits on it: exact after each operation, across crashes, and in
+//! cells of before format 15.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]

@@ -350,7 +350,8 @@ fn leftovers_go_from_a_cell_that_rests() {
     rig.clean();
 }
 
-/// While a store that was away is looked for an operator puts another one in the place of a third, and then it is there again.
+/// While a store that was away is looked for an operator puts another one in the place of a third,
+/// and then it is there again.
 #[test]
 fn what_an_operator_says_meanwhile_holds() {
     let mut rig = Rig::new();
@@ -431,7 +432,8 @@ fn pools_are_scrubbed_by_the_clock() {
         scrub.age_secs == Some(0) && !scrub.late && scrub.next_secs > scrub.last.map(|last| last.begun_secs)
     );
     assert_eq!(bad(&rig, "default"), None, "it is not due");
-    // while it is away it cannot be done, and is late in the end; that and what there was is known after a crash
+    // while it is away it cannot be done, and is late in the end; that and what there was is known
+    // after a crash
     ["s0", "s1"].iter().for_each(|url| rig.plug(url, false));
     rig.crash();
     pass(&rig, 2 * hour);

@@ -1,5 +1,5 @@
-//! What volumes, users, groups and pools used in a time: as it was on each day, whatever became of them
-//! since, and whatever crashes and clocks did.
+//! What volumes, users, groups and pools used in a time: as it was on each day, whatever became of
+//! them since, and whatever crashes and clocks did.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]

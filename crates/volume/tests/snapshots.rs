@@ -1,4 +1,5 @@
-//! Snapshots of a cell on a simulated disk: what they keep, what they cost, how they are compared and restored.
+//! Snapshots of a cell on a simulated disk: what they keep, what they cost, how they are compared
+//! and restored.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]
@@ -304,7 +305,8 @@ fn copies_from_a_snapshot_share_its_data() {
     assert_eq!(rig.call(Op::GetAttr { node: from }), Err(Error::Stale));
 }
 
-/// They share entries of the deadlist, which is written with the commit: whoever reads it finds what is not committed too.
+/// They share entries of the deadlist, which is written with the commit: whoever reads it finds
+/// what is not committed too.
 #[test]
 fn many_records_die_in_one_commit() {
     let mut rig = Rig::new();

@@ -110,7 +110,8 @@ fn half_a_cell_in_a_bucket_is_refused() {
     assert!(!server.names().iter().any(|name| name.ends_with("cell.new")));
 }
 
-/// Stores in which several win that write at the same moment: they look all right to one who asks alone.
+/// Stores in which several win that write at the same moment: they look all right to one who asks
+/// alone.
 #[test]
 fn a_store_in_which_two_win_is_refused() {
     let (env, server) = (Env::real(), Server::start("b"));

@@ -1,4 +1,5 @@
-//! Recursive statistics and quotas across a crash, when what an fsync committed is not folded up the tree yet.
+//! Recursive statistics and quotas across a crash, when what an fsync committed is not folded up
+//! the tree yet.
 #![allow(missing_docs)]
 
 mod rig;

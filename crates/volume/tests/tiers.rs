@@ -1,4 +1,5 @@
-//! A hot pool in front of a cold one: what is where, what a crash or a dead pool leaves, how it begins and ends.
+//! A hot pool in front of a cold one: what is where, what a crash or a dead pool leaves, how it
+//! begins and ends.
 #![allow(missing_docs)]
 
 mod rig;
@@ -363,7 +364,8 @@ fn scrubbing_reads_both_pools_and_the_hot_one_is_repaired() {
     rig.holds(&files);
 }
 
-/// Writes, fsyncs and removes files while the tier flushes and evicts; what was acknowledged and not touched since.
+/// Writes, fsyncs and removes files while the tier flushes and evicts; what was acknowledged and
+/// not touched since.
 fn script(rig: &Rig, root: NodeId) -> Vec<(String, Vec<u8>)> {
     let mut kept = Vec::new();
     for n in 0..18u64 {
@@ -386,7 +388,8 @@ fn script(rig: &Rig, root: NodeId) -> Vec<(String, Vec<u8>)> {
     kept
 }
 
-/// A crash of the machine, or of the process, at many a mutation of each disk: in the middle of puts, flushes and evictions.
+/// A crash of the machine, or of the process, at many a mutation of each disk: in the middle of
+/// puts, flushes and evictions.
 #[test]
 fn nothing_acknowledged_is_lost_in_a_crash() {
     let disks = |rig: &Rig| -> Vec<SimDisk> {

@@ -1,4 +1,5 @@
-//! Background work asks for its turns: in small steps, in its owner's name, without a lock that users need.
+//! Background work asks for its turns: in small steps, in its owner's name, without a lock that
+//! users need.
 #![allow(missing_docs)]
 
 #[path = "rig/paths.rs"]
@@ -15,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Notes who asks, and does a user's operation in between, as others may before it is somebody's turn.
+/// Notes who asks, and does a user's operation in between, as others may before it is somebody's
+/// turn.
 struct Noted {
     cell: Weak<Cell>,
     steps: Mutex<BTreeMap<(&'static str, u32), usize>>,

@@ -1,4 +1,5 @@
-//! An authority with a few users, and an issuer of our own that mints tokens of the WLCG profile: what the tests share.
+//! An authority with a few users, and an issuer of our own that mints tokens of the WLCG profile:
+//! what the tests share.
 #![allow(dead_code, missing_docs)] // not every test needs everything
 
 use base64::Engine;
@@ -74,7 +75,8 @@ impl Minter {
         self.sign_as(claims, Some(&self.rsa_id), "RS256")
     }
 
-    /// Signed as it says, with the key for that; with HS256 by the public key, as an attacker would.
+    /// Signed as it says, with the key for that; with HS256 by the public key, as an attacker
+    /// would.
     pub fn sign_as(&self, claims: &Value, kid: Option<&str>, algorithm: &str) -> String {
         let mut header = json!({"typ": "JWT", "alg": algorithm});
         if let Some(kid) = kid {

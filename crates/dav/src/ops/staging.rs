@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The attribute of the cell's root that has the notes; for another machine than the server, with its name
-/// after a dot.
+/// The attribute of the cell's root that has the notes; for another machine than the server, with
+/// its name after a dot.
 const NOTES: &str = "trusted.leeward.copies";
 /// Bytes of a note.
 const NOTE_BYTES: usize = 24;
@@ -100,7 +100,8 @@ impl StagedTree {
         self.place.as_ref().expect("it is there until it is removed")
     }
 
-    /// Removes the tree; what cannot be removed stays. While the server is away that is tried again later.
+    /// Removes the tree; what cannot be removed stays. While the server is away that is tried again
+    /// later.
     ///
     /// # Errors
     /// As for [`remove_tree`]; a missing tree is no error.

@@ -1,4 +1,5 @@
-//! A cell with an HTTP door, asked directly: what the tests share. Users and tokens are those of the rig of `leeward-auth`.
+//! A cell with an HTTP door, asked directly: what the tests share. Users and tokens are those of
+//! the rig of `leeward-auth`.
 #![allow(dead_code)] // not every test needs everything
 
 #[path = "../../../auth/tests/rig/mod.rs"]

@@ -41,8 +41,8 @@ pub fn parse(text: &str) -> Result<Vec<SocketAddr>, AddressError> {
     Ok(vec![text.parse().map_err(|_| wrong())?])
 }
 
-/// Listens on all of these, without waiting at accept; an unspecified IPv6 address takes IPv4, too. A machine without IPv6 has
-/// no `::1`: there 127.0.0.1 is enough.
+/// Listens on all of these, without waiting at accept; an unspecified IPv6 address takes IPv4, too.
+/// A machine without IPv6 has no `::1`: there 127.0.0.1 is enough.
 ///
 /// # Errors
 /// [`AddressError::Refused`].

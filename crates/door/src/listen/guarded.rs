@@ -1,5 +1,5 @@
-//! A site that answers only while its process knows who may use it: at a gateway, while the server of the cell
-//! answers. Requests wait for that, but not for ever.
+//! A site that answers only while its process knows who may use it: at a gateway, while the server
+//! of the cell answers. Requests wait for that, but not for ever.
 
 use super::{Answer, Body, Client, RequestLabels, Site};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! What strangers may send, for fuzz targets: words that mean something to a parser, and now and then a byte that means nothing. Shared by the crates
-//! of the doors.
+//! What strangers may send, for fuzz targets: words that mean something to a parser, and now and
+//! then a byte that means nothing. Shared by the crates of the doors.
 #![allow(dead_code)] // not every target needs everything
 
 use bolero::{ValueGenerator, produce};
@@ -34,7 +34,8 @@ pub fn one(of: &'static str) -> impl ValueGenerator<Output = &'static str> {
     produce::<u8>().map_gen(move |n| of[usize::from(n) % of.len()])
 }
 
-/// What the escapes of a URL stand for: written for itself, so that nothing is compared with what it came from. Escapes that are none stand as they are.
+/// What the escapes of a URL stand for: written for itself, so that nothing is compared with what
+/// it came from. Escapes that are none stand as they are.
 pub fn unescaped(text: &str) -> Vec<u8> {
     let digit = |at: usize| (text.as_bytes().get(at).copied()? as char).to_digit(16);
     let (mut out, mut at) = (Vec::new(), 0);

@@ -1,4 +1,5 @@
-//! The kernel's requests on a [`Tree`]. Nothing is cached in the kernel, so that a cut is seen at once.
+//! The kernel's requests on a [`Tree`]. Nothing is cached in the kernel, so that a cut is seen at
+//! once.
 
 use crate::tree::{BLOCK, Body, Dir, File, Node, ROOT, Tree};
 use fuser::{
@@ -16,7 +17,8 @@ const DISK_BYTES: u64 = 512 << 20;
 const FILES: u64 = 1 << 20;
 /// `setfattr -n user.cut -v SEED` on the root cuts the power.
 const CUT: &str = "user.cut";
-/// How long a sync takes, so that a kill finds some under way; what was written meanwhile is synced, too.
+/// How long a sync takes, so that a kill finds some under way; what was written meanwhile is
+/// synced, too.
 const SYNC: Duration = Duration::from_millis(2);
 const NOT_CACHED: Duration = Duration::ZERO;
 

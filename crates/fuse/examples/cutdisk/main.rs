@@ -1,8 +1,9 @@
 //! `cutdisk MOUNTPOINT`: a disk in memory whose power can be cut, to keep a cell on.
 //!
-//! `setfattr -n user.cut -v SEED MOUNTPOINT` cuts: what was not synced is lost, or survives in part, as the seed says
-//! (`tree.rs`). Whoever cuts kills the users of the disk first. `--half-renames` lets a file have both
-//! names of a rename; `--lies` makes syncs do nothing, to see that a trial notices. Ends when it is unmounted.
+//! `setfattr -n user.cut -v SEED MOUNTPOINT` cuts: what was not synced is lost, or survives in
+//! part, as the seed says (`tree.rs`). Whoever cuts kills the users of the disk first.
+//! `--half-renames` lets a file have both names of a rename; `--lies` makes syncs do nothing, to
+//! see that a trial notices. Ends when it is unmounted.
 #![allow(clippy::disallowed_methods)]
 
 mod fs;

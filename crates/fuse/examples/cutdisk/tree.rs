@@ -1,10 +1,11 @@
 //! Files and directories that know what was synced and what was only written.
 //!
-//! [`Tree::cut`] is the power cut. Every 4 KiB block, every size and every name that changed since the last sync of its
-//! file or directory survives or does not, each for itself and out of order, as the seed says; of several unsynced
-//! versions any may be the one that survives. A rename within a directory survives whole or not at all, as every
-//! journaling file system has it, unless [`Tree::half_renames`] is set: then the file may have both names, never none.
-//! Owner, mode and time are durable at once; hard links to directories do not exist.
+//! [`Tree::cut`] is the power cut. Every 4 KiB block, every size and every name that changed since
+//! the last sync of its file or directory survives or does not, each for itself and out of order,
+//! as the seed says; of several unsynced versions any may be the one that survives. A rename within
+//! a directory survives whole or not at all, as every journaling file system has it, unless
+//! [`Tree::half_renames`] is set: then the file may have both names, never none. Owner, mode and
+//! time are durable at once; hard links to directories do not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -97,7 +98,8 @@ pub struct Tree {
     pub nodes: BTreeMap<u64, Node>,
     next: u64,
     groups: u64,
-    /// Of renames since the last cut: the change that takes the old name away, and the one that makes the new name.
+    /// Of renames since the last cut: the change that takes the old name away, and the one that
+    /// makes the new name.
     halves: BTreeMap<u64, u64>,
     /// A new name survives without the old one being gone; never is the file without both.
     pub half_renames: bool,
@@ -352,7 +354,8 @@ impl Tree {
         }
     }
 
-    /// Cuts the power. How much of what was not synced survives is itself up to the seed, from nothing to nearly all.
+    /// Cuts the power. How much of what was not synced survives is itself up to the seed, from
+    /// nothing to nearly all.
     pub fn cut(&mut self, seed: u64) -> Lost {
         let mut seeded = Seeded(seed);
         let (mut lost, survive) = (Lost::default(), [0, 10, 50, 90][seeded.below(4)]);

@@ -1,10 +1,12 @@
-//! A plain file system in memory: one table of inodes behind one lock, contents in vectors behind a lock each.
+//! A plain file system in memory: one table of inodes behind one lock, contents in vectors behind a
+//! lock each.
 //!
-//! It is the ceiling in benchmarks and the file system under test in the door's tests, so it is right where the door can
-//! tell (links, references, times, setuid, renames) and has nothing else: no holes, no default ACLs, no quotas.
+//! It is the ceiling in benchmarks and the file system under test in the door's tests, so it is
+//! right where the door can tell (links, references, times, setuid, renames) and has nothing else:
+//! no holes, no default ACLs, no quotas.
 //!
-//! Lock order: the table, then one file's contents; contents are copied without the table's lock. Whatever frees much
-//! memory is dropped after both.
+//! Lock order: the table, then one file's contents; contents are copied without the table's lock.
+//! Whatever frees much memory is dropped after both.
 
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::{

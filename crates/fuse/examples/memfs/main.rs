@@ -1,5 +1,6 @@
-//! `memfs MOUNTPOINT [no_io_uring]`: a file system in memory behind the very same door as a cell. What it reaches is the ceiling: the cost
-//! of the kernel, the door and nothing else. Ends on SIGTERM, SIGINT or when it is unmounted from outside.
+//! `memfs MOUNTPOINT [no_io_uring]`: a file system in memory behind the very same door as a cell.
+//! What it reaches is the ceiling: the cost of the kernel, the door and nothing else. Ends on
+//! SIGTERM, SIGINT or when it is unmounted from outside.
 #![allow(clippy::disallowed_methods)]
 
 mod fs;

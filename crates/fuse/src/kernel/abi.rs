@@ -1,5 +1,5 @@
-//! The kernel's structures, numbers and flags, as `linux/fuse.h` (protocol 7.45) has them. All integers are in the machine's
-//! byte order.
+//! The kernel's structures, numbers and flags, as `linux/fuse.h` (protocol 7.45) has them. All
+//! integers are in the machine's byte order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -174,7 +174,8 @@ wire! {
     IoctlIn { handle: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     /// Before the data of the reply.
     IoctlOut { result: i32, flags: u32, in_parts: u32, out_parts: u32, }
-    /// `struct fsxattr` of `linux/fs.h`: flags of an inode, and what file systems for projects have.
+    /// `struct fsxattr` of `linux/fs.h`: flags of an inode, and what file systems for projects
+    /// have.
     FsXattr {
         flags: u32,
         extent_bytes: u32,

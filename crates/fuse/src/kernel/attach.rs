@@ -135,7 +135,8 @@ fn receive(socket: &UnixStream) -> io::Result<Option<File>> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     loop {
-        // SAFETY: every pointer in the message is to something that lives until the end of this function.
+        // SAFETY: every pointer in the message is to something that lives until the end of this
+        // function.
         let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         if got >= 0 {
             break;

@@ -71,8 +71,8 @@ impl Device {
         self.notify(notify::INVAL_INODE, abi::NotifyInvalInode { ino, offset: 0, len: 0 }.as_bytes())
     }
 
-    /// Makes the kernel forget the attributes of an inode, and ask for them before it uses its pages. Takes
-    /// no lock that a request may hold.
+    /// Makes the kernel forget the attributes of an inode, and ask for them before it uses its
+    /// pages. Takes no lock that a request may hold.
     ///
     /// # Errors
     /// What the kernel says; ENOENT: it knew nothing of it.

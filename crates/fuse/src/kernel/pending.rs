@@ -1,8 +1,9 @@
 //! Requests that need not be waited for when their asker is killed.
 //!
-//! The kernel says so for every signal. Programs do not expect reads of files to fail at a timer's signal, so only a fatal one
-//! counts: then the request is answered EINTR at once and the asker can die; what the operation brings later is dropped. Only
-//! requests that leave nothing with the kernel (no reference, no cached name) are entered here.
+//! The kernel says so for every signal. Programs do not expect reads of files to fail at a timer's
+//! signal, so only a fatal one counts: then the request is answered EINTR at once and the asker can
+//! die; what the operation brings later is dropped. Only requests that leave nothing with the
+//! kernel (no reference, no cached name) are entered here.
 
 use super::reply::To;
 use leeward_env::Env;
@@ -12,9 +13,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Interrupts that are remembered because their request was not read yet: the two come by different ways.
+/// Interrupts that are remembered because their request was not read yet: the two come by different
+/// ways.
 const EARLY_MAX: usize = 64;
-/// The kernel tells of the first signal only. When that was not fatal, a later one is looked for so often.
+/// The kernel tells of the first signal only. When that was not fatal, a later one is looked for so
+/// often.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// See the module's head.
@@ -120,7 +123,8 @@ impl Pending {
     }
 }
 
-/// Whether a thread is about to die of a signal: the system then notes SIGKILL for it, whatever the signal was.
+/// Whether a thread is about to die of a signal: the system then notes SIGKILL for it, whatever the
+/// signal was.
 fn is_killed(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let is_pending = |name: &str| {

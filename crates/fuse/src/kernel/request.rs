@@ -1,7 +1,7 @@
 //! One request of the kernel, taken apart.
 //!
-//! A request is a header, a structure of fixed size and what varies: names that end in NUL, data. `/dev/fuse` gives the last
-//! two in one piece; a ring has a buffer for each.
+//! A request is a header, a structure of fixed size and what varies: names that end in NUL, data.
+//! `/dev/fuse` gives the last two in one piece; a ring has a buffer for each.
 
 use super::abi::{self, InHeader, opcode};
 use zerocopy::FromBytes;

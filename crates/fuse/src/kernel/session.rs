@@ -68,9 +68,10 @@ struct Hello {
 }
 
 impl Session {
-    /// Shakes hands and starts the threads: `threads` that read from the device, with `handler`, and those of the rings,
-    /// with what `for_rings` makes of it. They end, and drop the handlers, when the file system is unmounted. All are there
-    /// before the kernel is told anything: it makes users wait for rings that it was told of.
+    /// Shakes hands and starts the threads: `threads` that read from the device, with `handler`,
+    /// and those of the rings, with what `for_rings` makes of it. They end, and drop the handlers,
+    /// when the file system is unmounted. All are there before the kernel is told anything: it
+    /// makes users wait for rings that it was told of.
     ///
     /// # Errors
     /// What the kernel says.
@@ -259,7 +260,8 @@ impl Reader {
             let reply = Reply::to_device(&self.device, request.head.unique);
             handle(handler, request, reply);
             if is_forget && self.has_rings {
-                // more of them come as one, and whoever removes files need not wake this thread for each
+                // more of them come as one, and whoever removes files need not wake this thread for
+                // each
                 self.env.sleep(BETWEEN_FORGETS);
             }
         }

@@ -1,4 +1,5 @@
-//! What the door's tests share: the in-memory file system mounted on a fresh directory, and file systems that misbehave.
+//! What the door's tests share: the in-memory file system mounted on a fresh directory, and file
+//! systems that misbehave.
 #![allow(dead_code, clippy::disallowed_methods)]
 
 #[path = "../../examples/memfs/fs.rs"]
@@ -244,7 +245,8 @@ impl Fs for Reluctant {
     }
 }
 
-/// Panics when asked to make or remove what is called `panic`; on the pool when called `panic-later`.
+/// Panics when asked to make or remove what is called `panic`; on the pool when called
+/// `panic-later`.
 pub struct Fragile(pub Arc<MemFs>);
 
 impl Fs for Fragile {

@@ -111,7 +111,8 @@ impl Shared {
         }
     }
 
-    /// What a client has closed before it asked is not counted, whether its thread has seen that or not.
+    /// What a client has closed before it asked is not counted, whether its thread has seen that or
+    /// not.
     fn open(&self) -> usize {
         let mut all = self.connections.lock().expect("lock");
         all.retain(|stream| {
@@ -279,7 +280,8 @@ fn reset(stream: &TcpStream) -> bool {
             (&raw const linger).cast(),
             size_of::<libc::linger>() as libc::socklen_t,
         );
-        // The list of connections has another descriptor of it, so only the end of both would close it.
+        // The list of connections has another descriptor of it, so only the end of both would close
+        // it.
         let unspecified = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
         libc::connect(
             stream.as_raw_fd(),

@@ -1,7 +1,9 @@
-//! Backups of volumes in repositories of restic's format, made by the process that serves the cell: `lee backup`.
+//! Backups of volumes in repositories of restic's format, made by the process that serves the cell:
+//! `lee backup`.
 //!
-//! Which there are the cell stores ([`admin::BackupInfo`]), and what came of the last run and the last test. A thread
-//! looks which are due; each run and each test has a thread ([`run`]). Errors and the progress of runs are in memory.
+//! Which there are the cell stores ([`admin::BackupInfo`]), and what came of the last run and the
+//! last test. A thread looks which are due; each run and each test has a thread ([`run`]). Errors
+//! and the progress of runs are in memory.
 //!
 //! Locks: the state of all backups; it is not held while anybody is asked.
 
@@ -365,8 +367,8 @@ impl Shared {
         found.into_iter().next().ok_or_else(|| failure(libc::ENOENT, "there is no such backup any more"))
     }
 
-    /// The task of a backup has ended; this is what came of it. `Ok`: what could not be done, though the backup was
-    /// made.
+    /// The task of a backup has ended; this is what came of it. `Ok`: what could not be done,
+    /// though the backup was made.
     fn ends(&self, backup: &BackupInfo, task: Task, result: Result<Option<String>, Failure>) {
         leeward_env::give_memory_back();
         let now = self.env.now();

@@ -1,7 +1,8 @@
 //! One run of a backup: a snapshot is taken and stored, and older ones are removed.
 //!
-//! The snapshot that the last backup shows stays in the cell until the next backup is made: what differs from it is
-//! known without a walk. If it is gone every directory is listed, and files are taken over that look as before.
+//! The snapshot that the last backup shows stays in the cell until the next backup is made: what
+//! differs from it is known without a walk. If it is gone every directory is listed, and files are
+//! taken over that look as before.
 
 use super::repositories::{self, refusal};
 use super::source::SnapshotSource;
@@ -173,8 +174,8 @@ impl Shared {
         .map_err(Failure::from)
     }
 
-    /// `all`: nothing of older backups is believed but that packs which are there have what an index says. Returns what
-    /// somebody is to know.
+    /// `all`: nothing of older backups is believed but that packs which are there have what an
+    /// index says. Returns what somebody is to know.
     fn store(
         &self,
         backup: &BackupInfo,
@@ -271,8 +272,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes backups from the repository that are not kept, and now and then what nothing refers to. Others who
-    /// work there are not waited for.
+    /// Removes backups from the repository that are not kept, and now and then what nothing refers
+    /// to. Others who work there are not waited for.
     fn forget(
         &self,
         backup: &BackupInfo,

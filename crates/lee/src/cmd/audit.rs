@@ -1,5 +1,5 @@
-//! `lee audit`: who changed what, when and from which machine; what operators asked; and whether all of
-//! that is as it was written.
+//! `lee audit`: who changed what, when and from which machine; what operators asked; and whether
+//! all of that is as it was written.
 
 use super::Invocation;
 use crate::fail::Fail;
@@ -19,14 +19,14 @@ const PAGE: usize = 1000;
 
 /// Show who changed what, when, and from which machine
 ///
-/// With a path: what happened at it or below it, in its volume, the newest last. The path need not be
-/// there any more. Without: what operators asked of the cell. Volumes keep what changed for the days of
-/// their property audit-days (lee volume set VOLUME audit-days=90), the cell as long as the volume
-/// root. Together they take at most a 64th of the disk: the largest is cut first.
+/// With a path: what happened at it or below it, in its volume, the newest last. The path need not
+/// be there any more. Without: what operators asked of the cell. Volumes keep what changed for the
+/// days of their property audit-days (lee volume set VOLUME audit-days=90), the cell as long as the
+/// volume root. Together they take at most a 64th of the disk: the largest is cut first.
 ///
-/// Each block of events contains the SHA-256 of the one before. --verify looks whether all of them go
-/// together. Who can write to the disk could write all of them anew: keep what --verify --json prints
-/// on another machine, and give it to --against later.
+/// Each block of events contains the SHA-256 of the one before. --verify looks whether all of them
+/// go together. Who can write to the disk could write all of them anew: keep what --verify --json
+/// prints on another machine, and give it to --against later.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A file or directory, there or not: its path in the cell or below the mount
@@ -55,7 +55,8 @@ pub struct Args {
     /// Look whether all events are there as they were written
     #[arg(long, conflicts_with_all = ["path", "user", "machine", "what", "contains", "since", "until"])]
     verify: bool,
-    /// With --verify: also that they are those of this file, which `lee audit --verify --json` wrote
+    /// With --verify: also that they are those of this file, which `lee audit --verify --json`
+    /// wrote
     #[arg(long, value_name = "FILE", requires = "verify")]
     against: Option<PathBuf>,
 }

@@ -16,10 +16,10 @@ use std::process::ExitCode;
 
 /// Back volumes up to a cold store: encrypted, deduplicated, in the format of restic
 ///
-/// The process that serves the cell takes a snapshot, stores what differs from the last one, and again after --every.
-/// Directories in which nothing has changed are not looked at. Any restic lists, checks and restores the repository,
-/// without lee and without the cell: keep its password and its place somewhere else. Only root and the user who serves
-/// the cell may use this command.
+/// The process that serves the cell takes a snapshot, stores what differs from the last one, and
+/// again after --every. Directories in which nothing has changed are not looked at. Any restic
+/// lists, checks and restores the repository, without lee and without the cell: keep its password
+/// and its place somewhere else. Only root and the user who serves the cell may use this command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -50,16 +50,19 @@ enum Action {
     Run {
         #[command(flatten)]
         which: OneArgs,
-        /// Also remove from the repository what nothing refers to any more; else that is done once a week
+        /// Also remove from the repository what nothing refers to any more; else that is done once
+        /// a week
         #[arg(long)]
         prune: bool,
         /// Read all, also what has not changed, and store what the repository has lost
         #[arg(long)]
         all: bool,
     },
-    /// Read the last backup of a volume back now, and compare it with the snapshot that it was made of
+    /// Read the last backup of a volume back now, and compare it with the snapshot that it was made
+    /// of
     ///
-    /// This is done by itself, too, see `lee backup add --test-every`. Nothing is written: of a small volume all is compared, of a large one a random sample of names and some 1 GiB of
+    /// This is done by itself, too, see `lee backup add --test-every`. Nothing is written: of a
+    /// small volume all is compared, of a large one a random sample of names and some 1 GiB of
     /// content. Exits with 1 when anything differs.
     Test(OneArgs),
     /// Show the backups that a repository has
@@ -74,8 +77,8 @@ enum Action {
     },
     /// Restore a backup into a directory
     ///
-    /// With --from and --password-file this needs no cell, only the repository. Not run by root, all will belong to
-    /// you.
+    /// With --from and --password-file this needs no cell, only the repository. Not run by root,
+    /// all will belong to you.
     Restore {
         /// The volume, for its newest backup; or the id of a backup, as `lee backup show` prints it
         #[arg(value_name = "VOLUME|ID")]
@@ -97,7 +100,8 @@ struct AddArgs {
     /// Where to: an absolute path, or s3://BUCKET/PREFIX[?profile=NAME]
     #[arg(long, value_name = "PLACE")]
     to: String,
-    /// A file with the password of the repository, which the process that serves the cell reads at each run
+    /// A file with the password of the repository, which the process that serves the cell reads at
+    /// each run
     ///
     /// Without the password nobody can restore: keep it somewhere else, too.
     #[arg(long, value_name = "FILE")]
@@ -105,11 +109,12 @@ struct AddArgs {
     /// How long after a backup the next one is begun, such as 1h or 24h
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = when::parse_interval)]
     every: u32,
-    /// Which backups are kept: the newest of so many hours, days, weeks, months and years; all: none goes, for a place
-    /// where nothing can be removed
+    /// Which backups are kept: the newest of so many hours, days, weeks, months and years; all:
+    /// none goes, for a place where nothing can be removed
     #[arg(long, value_name = "COUNTS", default_value = "7d5w6m")]
     keep: String,
-    /// How long after a test of the last backup the next one is begun, see `lee backup test`; never: only when asked
+    /// How long after a test of the last backup the next one is begun, see `lee backup test`;
+    /// never: only when asked
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_test_interval)]
     test_every: u32,
 }
@@ -137,7 +142,8 @@ struct RepositoryArgs {
 
 #[derive(Debug, clap::Args)]
 struct FromArgs {
-    /// The repository, where the cell is lost or has several: an absolute path, or s3://BUCKET/PREFIX[?profile=NAME]
+    /// The repository, where the cell is lost or has several: an absolute path, or
+    /// s3://BUCKET/PREFIX[?profile=NAME]
     #[arg(long, value_name = "PLACE")]
     from: Option<String>,
     /// The file with its password [default: the one that the cell knows]

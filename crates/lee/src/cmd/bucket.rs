@@ -13,8 +13,8 @@ use std::path::Path;
 ///
 /// A bucket is a name for a directory. Its files are the objects; their paths below it are the
 /// keys. Publishing changes no file and gives no rights: each request acts as the user of its key,
-/// and modes and ACLs of the files apply as in the mount. lee up --s3 opens the door; lee key create
-/// makes keys.
+/// and modes and ACLs of the files apply as in the mount. lee up --s3 opens the door; lee key
+/// create makes keys.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -11,12 +11,13 @@ use std::process::ExitCode;
 
 /// Look whether this machine, and the place of a cell, are as they should be
 ///
-/// FUSE and io_uring, limits, memory, the clock; and of the directory its file system, how it is mounted, what is free,
-/// and whether its disk answers flushes sooner than it can store. Says what to change. Nothing is changed. Exits with 1
-/// when something is bad.
+/// FUSE and io_uring, limits, memory, the clock; and of the directory its file system, how it is
+/// mounted, what is free, and whether its disk answers flushes sooner than it can store. Says what
+/// to change. Nothing is changed. Exits with 1 when something is bad.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory of a cell, which need not be there yet [default: --cell, LEE_CELL, else the current directory]
+    /// The directory of a cell, which need not be there yet [default: --cell, LEE_CELL, else the
+    /// current directory]
     dir: Option<PathBuf>,
 }
 

@@ -118,7 +118,8 @@ const END_WAIT: Duration = Duration::from_secs(30);
 const KEEPER_WAIT: Duration = Duration::from_secs(2);
 
 impl Args {
-    /// The command line of the process in the background, without the token: the environment has that.
+    /// The command line of the process in the background, without the token: the environment has
+    /// that.
     fn command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec!["gateway".into(), (&self.server).into()];
         let mut add = |name: &str, value: OsString| line.extend([name.into(), value]);

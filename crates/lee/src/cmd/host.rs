@@ -11,8 +11,8 @@ use serde_json::json;
 /// Add, invite, list, show, change and remove hosts
 ///
 /// A host is another machine that may mount the cell over the network. `add` prints a token. With
-/// that the machine enrols, once, and makes a key of its own; by this key the cell knows it from then
-/// on. Machines that have not enrolled are not let in.
+/// that the machine enrols, once, and makes a key of its own; by this key the cell knows it from
+/// then on. Machines that have not enrolled are not let in.
 ///
 /// The cell believes what a host says about its users, as NFS does: add machines that you
 /// administer, and say with --uids, --root-squash, --volumes and --read-only what they may do at
@@ -89,12 +89,14 @@ struct NewArgs {
     /// Let it run doors of the cell (lee gateway): it is told the secrets of all users
     #[arg(long, conflicts_with_all = ["volumes", "uids", "root_squash"])]
     gateway: bool,
-    /// Another cell, which sends snapshots to copies of volumes here (lee mirror), and does nothing else
+    /// Another cell, which sends snapshots to copies of volumes here (lee mirror), and does nothing
+    /// else
     ///
     /// With --volumes to these copies only: lee volume create NAME --copy makes one.
     #[arg(long, conflicts_with_all = ["gateway", "read_only", "uids", "root_squash"])]
     mirror: bool,
-    /// Whom to believe who its users are: the machine itself, or only users who log in with a token (lee login)
+    /// Whom to believe who its users are: the machine itself, or only users who log in with a token
+    /// (lee login)
     #[arg(long, value_name = "WHOM", value_parser = parse_trust, default_value = "host")]
     trust: Trust,
     /// How long the token is valid, such as 30m, 12h or 7d

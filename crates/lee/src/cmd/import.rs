@@ -23,11 +23,11 @@ const TOLD_MAX: usize = 20;
 /// Bring a tree from any mounted file system, repeatedly while it is used
 ///
 /// Each run is one pass: it copies what the target does not have as the source has it, with owners,
-/// permissions, ACLs, extended attributes, hard links, holes and times. Users may work in the source
-/// meanwhile. Repeat it until little is left; then stop the users, and one last pass with --delete is
-/// short. A pass that was ended goes on with the next one. Exit codes: 0 the target is as the source
-/// was; 1 failed, or some names could not be brought; 3 some files changed while they were read: run
-/// it again.
+/// permissions, ACLs, extended attributes, hard links, holes and times. Users may work in the
+/// source meanwhile. Repeat it until little is left; then stop the users, and one last pass with
+/// --delete is short. A pass that was ended goes on with the next one. Exit codes: 0 the target is
+/// as the source was; 1 failed, or some names could not be brought; 3 some files changed while they
+/// were read: run it again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A directory of any mounted file system; what is in it goes to the target

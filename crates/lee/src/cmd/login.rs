@@ -1,4 +1,5 @@
-//! `lee login` and `lee logout`: a user of this machine proves to the server of a mount who that is.
+//! `lee login` and `lee logout`: a user of this machine proves to the server of a mount who that
+//! is.
 
 use super::Invocation;
 use crate::control::client::{Client, Unreached};
@@ -17,11 +18,11 @@ const TOKEN_BYTES_MAX: u64 = 16 << 10;
 
 /// Prove to the server of a mount who you are, where it does not believe this machine
 ///
-/// For machines that were added by `lee host add NAME --trust user`, such as laptops: nobody there may
-/// do anything before. The token is read from standard input, or from the environment variable
-/// LEE_TOKEN: one that `lee token create USER --read --write` has printed on the server, or one of an
-/// issuer that the cell trusts. It counts for your user id on this machine, until it ends, you log out
-/// or it is unmounted.
+/// For machines that were added by `lee host add NAME --trust user`, such as laptops: nobody there
+/// may do anything before. The token is read from standard input, or from the environment variable
+/// LEE_TOKEN: one that `lee token create USER --read --write` has printed on the server, or one of
+/// an issuer that the cell trusts. It counts for your user id on this machine, until it ends, you
+/// log out or it is unmounted.
 #[derive(Debug, clap::Args)]
 pub struct LoginArgs {
     /// The mount, or a path in it

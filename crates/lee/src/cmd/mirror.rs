@@ -17,12 +17,13 @@ use std::time::Duration;
 
 /// Keep copies of volumes in other cells up to date: for when this one is lost
 ///
-/// The process that serves the cell takes a snapshot, sends what differs from the last one, and again after
-/// --every. The copy shows a whole snapshot, whose digest both sides have computed, or the one before. It
-/// can be read at any time, and becomes a volume like others with `lee mirror promote`, in the other cell.
+/// The process that serves the cell takes a snapshot, sends what differs from the last one, and
+/// again after --every. The copy shows a whole snapshot, whose digest both sides have computed, or
+/// the one before. It can be read at any time, and becomes a volume like others with
+/// `lee mirror promote`, in the other cell.
 ///
-/// The other cell lets this one in as a host: `lee host add NAME --mirror` there prints a token, which is
-/// needed once. Only root and the user who serves the cell may use this command.
+/// The other cell lets this one in as a host: `lee host add NAME --mirror` there prints a token,
+/// which is needed once. Only root and the user who serves the cell may use this command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -58,10 +59,12 @@ enum Action {
     Run(OneArgs),
     /// Compare the copies of a volume with it in full: all names, attributes and content
     Verify(OneArgs),
-    /// Change the roles in order: the copy in the other cell becomes the volume, and the volume here the copy
+    /// Change the roles in order: the copy in the other cell becomes the volume, and the volume
+    /// here the copy
     ///
-    /// Nothing is lost. Nobody can write to either for a moment; then programs write to the volume in the other cell. Files
-    /// that are open here must be opened again, there. If it is cut short, run it again.
+    /// Nothing is lost. Nobody can write to either for a moment; then programs write to the volume
+    /// in the other cell. Files that are open here must be opened again, there. If it is cut short,
+    /// run it again.
     Switch {
         #[command(flatten)]
         one: OneArgs,
@@ -85,8 +88,8 @@ enum Action {
 struct AddArgs {
     /// The volume: its name, or the path of its root
     volume: String,
-    /// The other cell: its servers (HOST[:PORT], with commas between them), or the directory or URL of one that is
-    /// served on this machine
+    /// The other cell: its servers (HOST[:PORT], with commas between them), or the directory or URL
+    /// of one that is served on this machine
     #[arg(long, value_name = "CELL")]
     to: String,
     /// The name of the copy there [default: that of the volume]
@@ -95,15 +98,18 @@ struct AddArgs {
     /// How long after a snapshot the next one is taken, such as 30s, 5m or 1h
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = when::parse_duration)]
     every: Duration,
-    /// Which of its snapshots the copy keeps: the newest of so many hours, days, weeks, months and years
+    /// Which of its snapshots the copy keeps: the newest of so many hours, days, weeks, months and
+    /// years
     #[arg(long, value_name = "COUNTS", default_value = "24h7d")]
     keep: String,
     /// Most bytes in a second, such as 50M [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = size::parse_space)]
     limit: Option<u64>,
-    /// The token that `lee host add NAME --mirror` has printed in the other cell; needed the first time only
+    /// The token that `lee host add NAME --mirror` has printed in the other cell; needed the first
+    /// time only
     ///
-    /// Other users of this machine may see it here. The environment variable LEE_MIRROR_TOKEN hides it.
+    /// Other users of this machine may see it here. The environment variable LEE_MIRROR_TOKEN hides
+    /// it.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 }

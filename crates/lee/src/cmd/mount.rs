@@ -33,12 +33,12 @@ use std::time::Duration;
 /// The machine needs a token once: `lee host add NAME` on the server prints it. From then on the
 /// server knows this machine by its key, which is kept in /var/lib/leeward (LEE_HOST_DIR names
 /// another directory). It stays in the foreground until Ctrl-C, SIGTERM or an unmount. While the
-/// server does not answer, programs wait. Commands that name a path in the mount, such as lee du and
-/// lee snap, are run by the server in the name of the user who asks.
+/// server does not answer, programs wait. Commands that name a path in the mount, such as lee du
+/// and lee snap, are run by the server in the name of the user who asks.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The server: its name or address, and its port if that is not 7433; of a cell with several servers any of them, or
-    /// several with commas between them
+    /// The server: its name or address, and its port if that is not 7433; of a cell with several
+    /// servers any of them, or several with commas between them
     #[arg(value_name = "HOST[:PORT]", value_parser = enrol::parse_servers)]
     server: String,
 
@@ -85,7 +85,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// The command line of the process in the background, without the token: the environment has that.
+    /// The command line of the process in the background, without the token: the environment has
+    /// that.
     fn command_line(&self) -> Result<Vec<OsString>, Fail> {
         let at = std::path::absolute(&self.at).map_err(|e| unresolved(&self.at, &e))?;
         let mut line: Vec<OsString> = vec!["mount".into(), (&self.server).into(), at.into()];

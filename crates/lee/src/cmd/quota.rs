@@ -1,5 +1,5 @@
-//! `lee quota`: exact limits on what a volume or a directory may hold, and on what a user or a group
-//! may own.
+//! `lee quota`: exact limits on what a volume or a directory may hold, and on what a user or a
+//! group may own.
 
 use super::Invocation;
 use crate::fail::Fail;

@@ -1,5 +1,6 @@
 //! `lee scrub`: reads and verifies all data in pools, and repairs it where possible; now or by the
-//! clock. Exit code 0: all data is whole, 1: data is lost or still lacks pieces, 2: could not scrub.
+//! clock. Exit code 0: all data is whole, 1: data is lost or still lacks pieces, 2: could not
+//! scrub.
 
 use super::Invocation;
 use crate::fail::Fail;

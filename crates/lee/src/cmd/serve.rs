@@ -15,15 +15,15 @@ use std::path::{Path, PathBuf};
 /// Other machines mount it with `lee mount`, after `lee host add`. It listens on port 7433 of all
 /// addresses, if neither --listen nor the settings say otherwise. All else is as with `lee up`.
 ///
-/// Of a cell in a bucket there may be several servers: start each in the same way, on machines of their own. One has the
-/// cell, the others stand by; see lee server.
+/// Of a cell in a bucket there may be several servers: start each in the same way, on machines of
+/// their own. One has the cell, the others stand by; see lee server.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     service: Service,
 
-    /// Where clients reach this server of several, such as node1:7433; may be given several times [else: where it
-    /// listens, with the name of this machine]
+    /// Where clients reach this server of several, such as node1:7433; may be given several times
+    /// [else: where it listens, with the name of this machine]
     #[arg(long, value_name = "HOST:PORT", value_parser = enrol::parse_server)]
     advertise: Vec<String>,
 }

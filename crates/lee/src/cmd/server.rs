@@ -9,7 +9,8 @@ use leeward_servers::{Overview, Record, State, order, overview, record_name};
 use serde_json::json;
 use std::time::Duration;
 
-/// A server that has not renewed its record for so long, by the clocks of both machines, is shown as silent.
+/// A server that has not renewed its record for so long, by the clocks of both machines, is shown
+/// as silent.
 const SILENT_SECS: i64 = 5;
 /// How long another server may take to have the cell, and how often that is looked at.
 const DRAIN_STEPS: u32 = 240;
@@ -19,8 +20,8 @@ const REMOVE_LOOK: Duration = Duration::from_millis(2000);
 
 /// List the servers of a cell in a bucket, and say which is to serve nothing
 ///
-/// `lee serve s3://BUCKET/PREFIX` on several machines serves one cell: one of them has it, the others stand by, and take
-/// it over when that one dies. Clients follow by themselves.
+/// `lee serve s3://BUCKET/PREFIX` on several machines serves one cell: one of them has it, the
+/// others stand by, and take it over when that one dies. Clients follow by themselves.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,7 +32,8 @@ pub struct Args {
 enum Action {
     /// List all servers: which has the cell, and which stand by
     List,
-    /// Let a server serve nothing, so that it can be ended without anybody noticing; returns when another has the cell
+    /// Let a server serve nothing, so that it can be ended without anybody noticing; returns when
+    /// another has the cell
     Drain {
         /// Its id as in the list, or its machine's name where that has one server
         server: String,

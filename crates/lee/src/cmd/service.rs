@@ -1,5 +1,5 @@
-//! What `lee up` and `lee serve` have in common: which cell, how others reach it, and the process in
-//! the background.
+//! What `lee up` and `lee serve` have in common: which cell, how others reach it, and the process
+//! in the background.
 
 use crate::background::Role;
 use crate::doors::Wanted;

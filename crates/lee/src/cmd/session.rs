@@ -10,8 +10,8 @@ use serde_json::json;
 
 /// List, show and end sessions of machines that have mounted the cell
 ///
-/// A session is what the server holds of one mount on another machine. It outlives a lost connection
-/// by two minutes.
+/// A session is what the server holds of one mount on another machine. It outlives a lost
+/// connection by two minutes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

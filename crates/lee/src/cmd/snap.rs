@@ -19,8 +19,8 @@ use std::path::{Component, Path, PathBuf};
 /// Take, list, keep and remove snapshots
 ///
 /// A snapshot keeps a directory with everything below as it is now. Taking it takes no time and no
-/// space. It is visible, read-only, as `.snap/NAME` in that directory. Users can do the same without
-/// this command: mkdir, rmdir and mv in `.snap`.
+/// space. It is visible, read-only, as `.snap/NAME` in that directory. Users can do the same
+/// without this command: mkdir, rmdir and mv in `.snap`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -80,8 +80,8 @@ enum Action {
     },
     /// List differences between two snapshots of a directory, or between one and now
     ///
-    /// Each line has a letter and a path: `+` added, `-` removed, `M` changed, `R` renamed. The time
-    /// depends on what changed and on the directories of changed files, not on the whole tree.
+    /// Each line has a letter and a path: `+` added, `-` removed, `M` changed, `R` renamed. The
+    /// time depends on what changed and on the directories of changed files, not on the whole tree.
     Diff {
         /// The directory
         path: PathBuf,
@@ -110,9 +110,9 @@ enum Action {
     },
     /// Write a snapshot of a volume to standard output, for `lee snap receive` in another cell
     ///
-    /// With --from only what has changed since an older snapshot is written, in time proportional to that.
-    /// All of a volume travels: hard links, renames as renames, holes, owners, times, attributes, ACLs and
-    /// inode numbers. Volumes attached below are not part of it.
+    /// With --from only what has changed since an older snapshot is written, in time proportional
+    /// to that. All of a volume travels: hard links, renames as renames, holes, owners, times,
+    /// attributes, ACLs and inode numbers. Volumes attached below are not part of it.
     Send {
         /// The volume
         volume: String,
@@ -124,16 +124,16 @@ enum Action {
     },
     /// Read a snapshot from standard input into a copy, made by `lee volume create --copy`
     ///
-    /// The copy shows the snapshot when all of it has come and its digest is that of the sender; until
-    /// then, and when the stream ends early, it shows what it did before.
+    /// The copy shows the snapshot when all of it has come and its digest is that of the sender;
+    /// until then, and when the stream ends early, it shows what it did before.
     Receive {
         /// The copy
         volume: String,
     },
     /// Compute the digest of a snapshot: the same in all cells where it shows the same
     ///
-    /// All names, attributes and content are read. With --from, only what differs from an older snapshot
-    /// is, and the digest is what `lee snap send --from` tells.
+    /// All names, attributes and content are read. With --from, only what differs from an older
+    /// snapshot is, and the digest is what `lee snap send --from` tells.
     Digest {
         /// The volume
         volume: String,
@@ -155,9 +155,9 @@ enum Action {
 /// Take snapshots by the clock, and remove the old ones of them
 ///
 /// At multiples of the interval in UTC, the cell takes a snapshot of the directory with everything
-/// below, and of the volumes attached below that have no schedule of their own. Its name is the time,
-/// such as 2026-11-21T13:00Z. Only snapshots with such names are removed again, and never locked
-/// ones.
+/// below, and of the volumes attached below that have no schedule of their own. Its name is the
+/// time, such as 2026-11-21T13:00Z. Only snapshots with such names are removed again, and never
+/// locked ones.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct ScheduleArgs {

@@ -1,7 +1,7 @@
 //! `lee snap send`, `receive` and `digest`: a snapshot as a stream.
 //!
-//! The process that serves the cell writes to a pipe of this one, or reads from it; a thread copies between that
-//! and standard output or input.
+//! The process that serves the cell writes to a pipe of this one, or reads from it; a thread copies
+//! between that and standard output or input.
 
 use super::Invocation;
 use crate::fail::{Fail, text};

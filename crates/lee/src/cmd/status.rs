@@ -18,8 +18,8 @@ const CLOCK_SECS_MAX: i64 = 60;
 
 /// Show what serves a cell
 ///
-/// Exit code 0 when something does, 3 when nothing runs. Of a mount from another machine it shows the
-/// server, and whether that answers.
+/// Exit code 0 when something does, 3 when nothing runs. Of a mount from another machine it shows
+/// the server, and whether that answers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Directory of the cell, or where it is mounted

@@ -19,8 +19,8 @@ const WRITE: [&str; 5] = ["READ_METADATA", "UPDATE_METADATA", "UPLOAD", "MANAGE"
 /// A token gives its holder rights of one user: at and below one path, for reading or writing or
 /// both, until a time. It is a macaroon: its holder can narrow it further without asking anybody.
 /// Clients of the grid send it as a bearer token (`Authorization: Bearer TOKEN`; curl
-/// --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored nowhere. It ends at
-/// its time, by `lee token revoke`, or when its user is disabled.
+/// --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored nowhere. It ends
+/// at its time, by `lee token revoke`, or when its user is disabled.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

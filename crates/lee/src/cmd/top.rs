@@ -18,9 +18,10 @@ use std::time::Duration;
 
 /// Show what users do now, what they wait for, and behind whom
 ///
-/// DOOR names the machine that most operations of a row came from, and how many others there are. Who waits
-/// FOR leases waits BEHIND a machine that keeps copies of what is to be changed; the second table says how
-/// long operations, of whomever, waited for each machine. Ends with Ctrl-C. With --json one object a line.
+/// DOOR names the machine that most operations of a row came from, and how many others there are.
+/// Who waits FOR leases waits BEHIND a machine that keeps copies of what is to be changed; the
+/// second table says how long operations, of whomever, waited for each machine. Ends with Ctrl-C.
+/// With --json one object a line.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Show the last interval once and end

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 /// Create, list, show, change and remove volumes
 ///
-/// A volume is a home directory or a project with its own owner and quota. It is visible in the tree
-/// where it is attached. Hard links and renames do not cross its border.
+/// A volume is a home directory or a project with its own owner and quota. It is visible in the
+/// tree where it is attached. Hard links and renames do not cross its border.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,8 +35,8 @@ enum Action {
         /// The pool that keeps its data [default: default]
         #[arg(long)]
         pool: Option<String>,
-        /// Make a copy of a volume of another cell: it shows what `lee snap receive` brings, and nobody
-        /// changes it
+        /// Make a copy of a volume of another cell: it shows what `lee snap receive` brings, and
+        /// nobody changes it
         #[arg(long)]
         copy: bool,
     },
@@ -49,8 +49,9 @@ enum Action {
     },
     /// Make a volume a copy, which nobody changes, as it is now
     ///
-    /// For when it is to be what a volume in another cell is that was its copy before: a mirror there goes on from a
-    /// snapshot that both have. What was changed here since stays in a snapshot. The recycle bin is emptied.
+    /// For when it is to be what a volume in another cell is that was its copy before: a mirror
+    /// there goes on from a snapshot that both have. What was changed here since stays in a
+    /// snapshot. The recycle bin is emptied.
     Demote {
         /// Its name
         name: String,
@@ -109,15 +110,13 @@ enum Action {
     },
     /// Change properties of a volume
     ///
-    /// snapshot-dir=NAME: name of the directory of snapshots in each directory (.snap).
-    ///   It hides files of that name.
-    /// snapshot-dir-visible=yes|no: whether listings show it (no).
-    /// snapshots-max=N: most snapshots of the volume (20000).
-    /// quota-counts-snapshots=yes|no: whether the quota counts data that only snapshots hold (no).
-    /// bin-days=N: how many days the recycle bin keeps removed files (0: there is none).
-    /// audit-days=N: how many days it is kept who changed what: lee audit, lee watch (30; 0: it is not).
-    /// public=yes|no: whether anybody may read by the HTTP door, without a credential, what modes
-    ///   let others read (no).
+    /// snapshot-dir=NAME: name of the directory of snapshots in each directory (.snap). It hides
+    /// files of that name. snapshot-dir-visible=yes|no: whether listings show it (no).
+    /// snapshots-max=N: most snapshots of the volume (20000). quota-counts-snapshots=yes|no:
+    /// whether the quota counts data that only snapshots hold (no). bin-days=N: how many days the
+    /// recycle bin keeps removed files (0: there is none). audit-days=N: how many days it is kept
+    /// who changed what: lee audit, lee watch (30; 0: it is not). public=yes|no: whether anybody
+    /// may read by the HTTP door, without a credential, what modes let others read (no).
     #[command(verbatim_doc_comment)]
     Set {
         /// Its name

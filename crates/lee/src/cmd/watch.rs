@@ -21,11 +21,11 @@ const PAGE: usize = 1000;
 /// Follow what changes at or below a path: one JSON object a line
 ///
 /// A line is printed when its change is durable, in the order of the changes. Each line has a
-/// `cursor`: who goes on with `--after CURSOR`, also after crashes of either side, misses nothing and
-/// hears nothing twice. A line {"lost": N} says that N changes are not kept any more, because they are
-/// older than the property audit-days of the volume, or took too much space: look at everything then.
-/// A directory is followed wherever it is moved. Other volumes below it have logs of their own.
-/// Ends with Ctrl-C; while the cell is restarted it waits.
+/// `cursor`: who goes on with `--after CURSOR`, also after crashes of either side, misses nothing
+/// and hears nothing twice. A line {"lost": N} says that N changes are not kept any more, because
+/// they are older than the property audit-days of the volume, or took too much space: look at
+/// everything then. A directory is followed wherever it is moved. Other volumes below it have logs
+/// of their own. Ends with Ctrl-C; while the cell is restarted it waits.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A directory or a file: its path in the cell or below the mount
@@ -36,8 +36,8 @@ pub struct Args {
     /// Begin with the oldest change that is kept
     #[arg(long)]
     all: bool,
-    /// Keep the cursor in this file: go on after it, and write it there when lines were printed. Who
-    /// is killed between the two hears those lines again
+    /// Keep the cursor in this file: go on after it, and write it there when lines were printed.
+    /// Who is killed between the two hears those lines again
     #[arg(long, value_name = "FILE")]
     cursor_file: Option<PathBuf>,
     /// End with what has happened until now

@@ -17,8 +17,9 @@ use std::path::Path;
 /// Shows what each operation was, how long it took, what it waited for, and behind whom, where that
 /// is known. An operation can wait for its turn, its user's ceiling, a thread, the lock of the
 /// metadata, records that are not in memory, a commit, its data to be stored, memory for more data,
-/// data to be read, its turn at the store, or leases: another machine keeps copies of what it changes.
-/// Then it says which machines have lost what they had told their programs, whose it was, and why.
+/// data to be read, its turn at the store, or leases: another machine keeps copies of what it
+/// changes. Then it says which machines have lost what they had told their programs, whose it was,
+/// and why.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A user, or a path in the cell or below its mount, with all below it [default: everybody]

@@ -140,7 +140,8 @@ impl Client {
         self.answer_soon(&Call::Sessions)
     }
 
-    /// Ends the session of a machine; false: there is none of this number. Waits for a bounded time.
+    /// Ends the session of a machine; false: there is none of this number. Waits for a bounded
+    /// time.
     ///
     /// # Errors
     /// When there is no answer.

@@ -2,12 +2,12 @@
 //!
 //! A connection carries one [`Call`] as a JSON line. Back come any number of [`Line::Progress`] and
 //! [`Line::Stage`] lines, and one last [`Line::Done`] or [`Line::Failed`]. Lines have a largest
-//! length. Only root and the user who serves the cell may connect: the socket has mode 0600, and the
-//! server checks the user at the other end.
+//! length. Only root and the user who serves the cell may connect: the socket has mode 0600, and
+//! the server checks the user at the other end.
 //!
 //! [`server`] accepts connections, has a thread for each, and asks a [`Service`](server::Service).
-//! [`client`] is the commands' end. [`relay`] is the end of a process that mounts the cell from another
-//! machine: it hands calls on to the server, in the name of the user who asks.
+//! [`client`] is the commands' end. [`relay`] is the end of a process that mounts the cell from
+//! another machine: it hands calls on to the server, in the name of the user who asks.
 
 pub mod client;
 pub mod relay;
@@ -60,14 +60,16 @@ pub enum Call {
     Down,
     /// How a mount from another machine does. The answer is [`MountState`].
     Mount,
-    /// The user who asks shows a token to the server of a mount from another machine. The answer is [`LoggedIn`].
+    /// The user who asks shows a token to the server of a mount from another machine. The answer is
+    /// [`LoggedIn`].
     Login {
         /// The token.
         token: ShownToken,
     },
     /// The user who asks is logged out. The answer is [`LoggedIn`], if the user was logged in.
     Logout,
-    /// A gateway asks for the storage resource report, of these paths or of all. The answer is its text.
+    /// A gateway asks for the storage resource report, of these paths or of all. The answer is its
+    /// text.
     DoorReport {
         /// Which.
         paths: Option<Vec<String>>,
@@ -82,8 +84,8 @@ pub enum Call {
         /// What.
         about: BackupCall,
     },
-    /// A gateway asks for a user of the server's machine. The answer is user id and groups, if there is
-    /// one.
+    /// A gateway asks for a user of the server's machine. The answer is user id and groups, if
+    /// there is one.
     FindUser {
         /// Name.
         name: String,

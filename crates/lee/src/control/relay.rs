@@ -1,6 +1,6 @@
-//! The control socket of a process that mounts a cell from another machine. It hands calls on to the
-//! server in the name of the user who asks, and the answer back. The server decides what that user may
-//! ask of it.
+//! The control socket of a process that mounts a cell from another machine. It hands calls on to
+//! the server in the name of the user who asks, and the answer back. The server decides what that
+//! user may ask of it.
 //!
 //! Every user who can reach the mount may connect.
 

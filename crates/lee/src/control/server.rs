@@ -68,8 +68,8 @@ pub trait Service: Send + Sync + 'static {
     /// Asks the process to end.
     fn down(&self);
     /// Waits until the process does something else than `last`, and returns what it does then;
-    /// `None` when everything is done and durable. The failure says why the process does not end, or
-    /// what is lost.
+    /// `None` when everything is done and durable. The failure says why the process does not end,
+    /// or what is lost.
     fn next_stage(&self, last: &str) -> Result<Option<String>, Failure>;
     /// A caller begins to wait for the end, or has heard of it.
     fn hears_of_end(&self, hears: bool);

@@ -1,4 +1,5 @@
-//! The place of a cell: its file system, how that is mounted, what is free, and whether its disk stores what it says it has.
+//! The place of a cell: its file system, how that is mounted, what is free, and whether its disk
+//! stores what it says it has.
 
 use super::{Finding, Grade, calls};
 use crate::size;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// Writes that are timed.
 const FLUSHES: usize = 40;
 const PIECE_BYTES: usize = 4096;
-/// No disk stores a block in less time, microseconds: even those whose cache outlives a power cut take longer.
+/// No disk stores a block in less time, microseconds: even those whose cache outlives a power cut
+/// take longer.
 const FLUSH_US_MIN: u64 = 8;
 /// Nor one that turns, in the mean.
 const TURNING_FLUSH_US_MIN: u64 = 1000;

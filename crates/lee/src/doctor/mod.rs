@@ -1,7 +1,7 @@
 //! What of a machine, and of the place of a cell, is not as Leeward wants it: `lee doctor`.
 //!
-//! Each check looks, changes nothing that lasts, and has one finding. What it grades is apart from how it looks, so that it
-//! can be tested on any machine.
+//! Each check looks, changes nothing that lasts, and has one finding. What it grades is apart from
+//! how it looks, so that it can be tested on any machine.
 
 mod calls;
 mod disk;

@@ -1,5 +1,6 @@
-//! What a gateway is told of users, keys and buckets, and of the settings of doors: JSON, so that versions of
-//! `lee` that know more fields understand each other. It has secrets, so nothing here can be printed.
+//! What a gateway is told of users, keys and buckets, and of the settings of doors: JSON, so that
+//! versions of `lee` that know more fields understand each other. It has secrets, so nothing here
+//! can be printed.
 
 use crate::fail::Fail;
 use crate::settings::CellSettings;

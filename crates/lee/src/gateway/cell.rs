@@ -1,8 +1,8 @@
-//! A cell on another machine, for the doors here: what they have to know of users and buckets, as the server
-//! says, and whether that is still so.
+//! A cell on another machine, for the doors here: what they have to know of users and buckets, as
+//! the server says, and whether that is still so.
 //!
-//! The thread `gateway-watch` asks the server four times a second. What was told counts for 5 s from when it
-//! was asked for; then no request is answered.
+//! The thread `gateway-watch` asks the server four times a second. What was told counts for 5 s
+//! from when it was asked for; then no request is answered.
 
 use super::access::{Access, DoorSettings};
 use crate::control::{Answer, Call, Line};
@@ -187,7 +187,8 @@ impl DoorCell for CellThere {
     }
 }
 
-/// Users are those that the server's user database has: on this machine a name may have another number.
+/// Users are those that the server's user database has: on this machine a name may have another
+/// number.
 impl UserDatabase for CellThere {
     fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
         self.ask(&Call::FindUser { name: name.into() }).map_err(|failure| failure.message)

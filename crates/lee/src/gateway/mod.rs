@@ -1,7 +1,9 @@
-//! The process of `lee gateway`: the S3 door and the HTTP door of a cell that another machine serves.
+//! The process of `lee gateway`: the S3 door and the HTTP door of a cell that another machine
+//! serves.
 //!
-//! The doors are those of a served cell. Their requests go over the connection of a mount, each in the name of
-//! its user. Nothing of files is kept here, so gateways, mounts and the server's own doors see the same.
+//! The doors are those of a served cell. Their requests go over the connection of a mount, each in
+//! the name of its user. Nothing of files is kept here, so gateways, mounts and the server's own
+//! doors see the same.
 
 pub mod access;
 mod cell;

@@ -1,8 +1,8 @@
 //! How long the keeper waits before it starts a server again.
 //!
 //! A server that served is started again at once: its users wait. A crash loop must not take the
-//! machine, so quick restarts come from a budget, which fills up again with time. When the budget is
-//! empty, or the server does not even start, the pause doubles from try to try.
+//! machine, so quick restarts come from a budget, which fills up again with time. When the budget
+//! is empty, or the server does not even start, the pause doubles from try to try.
 
 use leeward_env::Nanos;
 use std::time::Duration;

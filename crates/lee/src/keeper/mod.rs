@@ -2,11 +2,12 @@
 //! When the server crashes (a signal, a panic, the OOM killer), the keeper starts it again with the
 //! same command line, and the server takes the dead mount away and mounts anew.
 //!
-//! A server that ends in order stays down, and its keeper ends: `lee down`, SIGTERM, SIGINT, SIGHUP,
-//! an unmount, a take-over by another machine, data that could not be stored. SIGTERM to the keeper
-//! ends the server in order first. When the keeper is killed, the server goes on.
+//! A server that ends in order stays down, and its keeper ends: `lee down`, SIGTERM, SIGINT,
+//! SIGHUP, an unmount, a take-over by another machine, data that could not be stored. SIGTERM to
+//! the keeper ends the server in order first. When the keeper is killed, the server goes on.
 //!
-//! `lee mount --background` has a keeper, too: it mounts again when the process of the mount crashes.
+//! `lee mount --background` has a keeper, too: it mounts again when the process of the mount
+//! crashes.
 //!
 //! [`run`] is the process: one thread that waits. [`record`] is the file by which commands find it,
 //! [`backoff`] the pauses of a crash loop, [`signals`] what it waits for.

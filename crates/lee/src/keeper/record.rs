@@ -1,9 +1,10 @@
 //! The file `DIR/keeper`: who keeps the server of a cell, and what happened to it.
 //!
 //! The keeper holds a record lock on it as long as it lives, so a command knows whether the content
-//! counts. The kernel frees the lock however the keeper ends, and says which process holds it, as the
-//! asking process sees it: who can write the file cannot have a command signal somebody else's process.
-//! A record lock is lost when its process closes any descriptor of the file: the keeper has one.
+//! counts. The kernel frees the lock however the keeper ends, and says which process holds it, as
+//! the asking process sees it: who can write the file cannot have a command signal somebody else's
+//! process. A record lock is lost when its process closes any descriptor of the file: the keeper
+//! has one.
 
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
@@ -142,8 +143,8 @@ impl Kept {
         None
     }
 
-    /// Whether it has no server that serves: that has crashed, and another one may be starting. False
-    /// for one that only does not listen.
+    /// Whether it has no server that serves: that has crashed, and another one may be starting.
+    /// False for one that only does not listen.
     pub fn lacks_server(&self, env: &Env, cell: &CellDir) -> bool {
         self.record.waiting.is_some() || lock::holder(env, cell).is_ok_and(|holder| holder.is_none())
     }
@@ -163,8 +164,8 @@ impl Kept {
         Err(Fail::new(format!("{keeper}, was asked to end and is still there: see {}", cell.log().display())))
     }
 
-    /// Sends the keeper a signal. SIGUSR1: when the server ends in order, go on as the program that the
-    /// sender runs. SIGUSR2: no more.
+    /// Sends the keeper a signal. SIGUSR1: when the server ends in order, go on as the program that
+    /// the sender runs. SIGUSR2: no more.
     ///
     /// # Errors
     /// The system's.

@@ -25,7 +25,8 @@ use std::time::Duration;
 const PANICKED: i32 = 101;
 /// Place of the cell in the command line: `up CELL ...`.
 const CELL: usize = 1;
-/// Place of the mount point in the command line of a mount from another machine: `mount SERVER PATH ...`.
+/// Place of the mount point in the command line of a mount from another machine:
+/// `mount SERVER PATH ...`.
 const MOUNT_POINT: usize = 2;
 
 /// Runs the keeper of a server that this starts first; `caller` hears how that went.
@@ -258,8 +259,8 @@ impl Keeper {
         self.arguments.first().is_some_and(|command| command == "gateway")
     }
 
-    /// Where the log and the file of this keeper are: with the cell, or of a mount in a directory of its
-    /// own.
+    /// Where the log and the file of this keeper are: with the cell, or of a mount in a directory
+    /// of its own.
     fn state_of(&self, started: &Started) -> Result<CellDir, Fail> {
         match &started.mount {
             Some(at) if self.is_of_mount() => locate::mount_state(at),
@@ -268,7 +269,8 @@ impl Keeper {
         }
     }
 
-    /// A renamed cell is served at its new path. Another directory that has the old path is not ours.
+    /// A renamed cell is served at its new path. Another directory that has the old path is not
+    /// ours.
     fn follow_the_cell(&mut self) -> io::Result<()> {
         if self.is_of_mount() || self.is_of_gateway() {
             return Ok(());
@@ -483,8 +485,8 @@ impl Keeper {
         self.note();
     }
 
-    /// For `lee restart`: goes on as the program that it named. Where that cannot be, this one starts
-    /// the server again.
+    /// For `lee restart`: goes on as the program that it named. Where that cannot be, this one
+    /// starts the server again.
     fn succeed(&mut self, program: &Path) {
         self.say(&format!("lee restart: starting {}", program.display()));
         let failed = match self.follow_the_cell() {

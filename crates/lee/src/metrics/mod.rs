@@ -43,8 +43,8 @@ const SNAPSHOTS: &str = "snapshots";
 const OF_VOLUME: usize = BUCKETS + 4;
 /// Counts of a user: nanoseconds waited by cause, then those that others waited behind the user.
 const OF_USER: usize = Cause::ALL.len() + 1;
-/// Counts of a host: requests, bytes read, bytes written, nanoseconds, nanoseconds that others waited for it,
-/// changes lost.
+/// Counts of a host: requests, bytes read, bytes written, nanoseconds, nanoseconds that others
+/// waited for it, changes lost.
 const OF_HOST: usize = 6;
 
 /// The source of metrics.
@@ -64,7 +64,8 @@ pub struct Source {
     backups: Weak<Backups>,
 }
 
-/// The text that a scraper reads of a process that has doors and no cell: figures of doors and of the process.
+/// The text that a scraper reads of a process that has doors and no cell: figures of doors and of
+/// the process.
 pub fn of_doors(doors: &[Arc<DoorFigures>], since: i64) -> String {
     let of_process = ["leeward_build_info", "leeward_start_time_seconds"];
     let is_wanted = |name: &str| {

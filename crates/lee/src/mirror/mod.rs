@@ -1,9 +1,10 @@
-//! Copies of volumes in other cells, kept up to date by the process that serves the cell: `lee mirror`.
+//! Copies of volumes in other cells, kept up to date by the process that serves the cell:
+//! `lee mirror`.
 //!
-//! Which there are the cell stores ([`admin::MirrorInfo`]). A thread looks which are due; each pass has a thread
-//! ([`pass`]): it takes a snapshot, sends what differs from the one that the copy shows to the other cell
-//! ([`other`]), and removes older ones. What is known of the passes is in memory: another process begins with a pass
-//! of each, which finds out what the copy shows.
+//! Which there are the cell stores ([`admin::MirrorInfo`]). A thread looks which are due; each pass
+//! has a thread ([`pass`]): it takes a snapshot, sends what differs from the one that the copy
+//! shows to the other cell ([`other`]), and removes older ones. What is known of the passes is in
+//! memory: another process begins with a pass of each, which finds out what the copy shows.
 //!
 //! Locks: the state of all mirrors, the connections; none is held while anybody is asked.
 

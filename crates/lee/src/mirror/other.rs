@@ -1,5 +1,6 @@
-//! The other cell of a mirror: one that is served on this machine, by its control socket, or one on other
-//! machines, over the network. There this cell is a host that was added with `--mirror`, with its own key.
+//! The other cell of a mirror: one that is served on this machine, by its control socket, or one on
+//! other machines, over the network. There this cell is a host that was added with `--mirror`, with
+//! its own key.
 
 use super::Shared;
 use crate::control::client::{Client as Control, Unreached};
@@ -108,7 +109,8 @@ impl Shared {
         }
         let known = self.clients.lock().get(&mirror.to).cloned();
         if let Some(client) = known {
-            // one that comes back goes on with its session, which a server that was started anew waits for
+            // one that comes back goes on with its session, which a server that was started anew
+            // waits for
             let away = client.away().map_or(0, |(since, _)| self.env.now().saturating_sub(since));
             if away < AWAY_MAX.as_nanos() as u64 {
                 return Ok(Other::There(self.env.clone(), client));

@@ -1,7 +1,7 @@
 //! One pass of a mirror: a snapshot is taken and sent, and older ones are removed.
 //!
-//! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that was not sent to
-//! its end is sent again first: the copy may have most of it.
+//! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that
+//! was not sent to its end is sent again first: the copy may have most of it.
 
 use super::names::{new_name, prefix};
 use super::other::{Other, STREAM_PIECE_BYTES};

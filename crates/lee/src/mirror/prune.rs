@@ -9,8 +9,8 @@ use leeward_volume::format::schedule::{Keep, expired};
 use std::collections::BTreeMap;
 
 impl Shared {
-    /// Removes here all but the one that the copy shows, and those that are to be kept no more: there of this mirror,
-    /// here of others that have brought them.
+    /// Removes here all but the one that the copy shows, and those that are to be kept no more:
+    /// there of this mirror, here of others that have brought them.
     pub(super) fn prune(
         &self,
         other: &Other,
@@ -69,8 +69,9 @@ fn kept(mirror: &MirrorInfo) -> Result<Keep, Failure> {
     mirror.keep.parse().map_err(|why: String| failure(libc::EINVAL, &why))
 }
 
-/// Of snapshots that mirrors of other cells have taken those that are older than so many seconds. The newest of
-/// each stays: a stream from there goes on from it. `all`: oldest first; `own`: prefixes of the mirrors of this cell.
+/// Of snapshots that mirrors of other cells have taken those that are older than so many seconds.
+/// The newest of each stays: a stream from there goes on from it. `all`: oldest first; `own`:
+/// prefixes of the mirrors of this cell.
 fn outlived(all: Vec<SnapInfo>, own: &[String], now: i64, reach_secs: i64) -> Vec<SnapInfo> {
     let prefix_of = |snap: &SnapInfo| {
         let prefix = prefix_of(&snap.name).filter(|prefix| !own.iter().any(|own| own == prefix));

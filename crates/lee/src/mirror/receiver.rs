@@ -1,6 +1,7 @@
-//! What other cells may ask of this one that send snapshots to copies here (`lee host add NAME --mirror`): to make
-//! copies, to fill them, to compare them, to hand them over (`lee mirror switch`), and to remove snapshots that a
-//! mirror has taken. Nothing else, and nothing about volumes that are no copies.
+//! What other cells may ask of this one that send snapshots to copies here
+//! (`lee host add NAME --mirror`): to make copies, to fill them, to compare them, to hand them over
+//! (`lee mirror switch`), and to remove snapshots that a mirror has taken. Nothing else, and
+//! nothing about volumes that are no copies.
 
 use super::names::PREFIX;
 use super::other::IS_PROMOTED;

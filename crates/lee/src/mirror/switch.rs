@@ -1,9 +1,11 @@
-//! Roles change in order: the copy in the other cell becomes the volume, the volume here the copy, and nothing is lost.
+//! Roles change in order: the copy in the other cell becomes the volume, the volume here the copy,
+//! and nothing is lost.
 //!
-//! The copy is brought up to date while programs still write; then the volume here becomes a copy, its last snapshot is
-//! sent, and the copy there is promoted. In between nobody can write to either. What fails before the promotion was
-//! asked for is taken back. After that it is not, as long as the other cell has not refused: its answer may be lost,
-//! and two volumes that are written to must not come about. Then the volume here stays a copy, and asking again goes on.
+//! The copy is brought up to date while programs still write; then the volume here becomes a copy,
+//! its last snapshot is sent, and the copy there is promoted. In between nobody can write to
+//! either. What fails before the promotion was asked for is taken back. After that it is not, as
+//! long as the other cell has not refused: its answer may be lost, and two volumes that are written
+//! to must not come about. Then the volume here stays a copy, and asking again goes on.
 
 use super::names::new_name;
 use super::other::{IS_PROMOTED, Other};
@@ -51,7 +53,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends what was cut short. Whether the other cell was asked is not known: nothing is taken back.
+    /// Ends what was cut short. Whether the other cell was asked is not known: nothing is taken
+    /// back.
     fn go_on(self: &Arc<Shared>, mirror: &MirrorInfo, volume: &VolumeInfo) -> Result<(), Failure> {
         let shown = volume.copy.as_ref().filter(|copy| copy.made_here && !copy.receiving);
         let shown = shown.and_then(|copy| copy.snapshot.as_ref());
@@ -125,8 +128,8 @@ impl Shared {
         }
     }
 
-    /// The volume here can be changed as before, if it has become the copy that shows the snapshot of this name: the
-    /// other cell can make nothing of that.
+    /// The volume here can be changed as before, if it has become the copy that shows the snapshot
+    /// of this name: the other cell can make nothing of that.
     fn taken_back(&self, mirror: &MirrorInfo, name: &str, why: Failure) -> Failure {
         let volume = &mirror.volume;
         let state = match self.volume(mirror).map(|volume| volume.copy) {

@@ -1,7 +1,8 @@
-//! A process that is one of several servers of a cell in a bucket: it stands by, serves when it is its turn, and leaves
-//! the cell to another one when an operator wants that (docs/decisions/0038).
+//! A process that is one of several servers of a cell in a bucket: it stands by, serves when it is
+//! its turn, and leaves the cell to another one when an operator wants that (docs/decisions/0038).
 //!
-//! A process that may not answer any more ends at once ([`Member::quit`]); its keeper starts another one.
+//! A process that may not answer any more ends at once ([`Member::quit`]); its keeper starts
+//! another one.
 
 use super::{Bound, Event, Ground, Lifecycle, ServeOptions, ServedCell, Stage, Startup};
 use crate::backup::{BackupCall, BackupStatus};
@@ -94,7 +95,8 @@ impl Among<'_> {
         }
     }
 
-    /// Waits for a turn. Tells clients meanwhile who has the cell, as soon as the key is there by which they know servers.
+    /// Waits for a turn. Tells clients meanwhile who has the cell, as soon as the key is there by
+    /// which they know servers.
     fn stand_by(
         &self,
         startup: &mut Option<&mut dyn Startup>,

@@ -1,9 +1,10 @@
 //! The process that serves a cell. It takes the lock, opens the cell, mounts it, and starts doors,
-//! the server for other machines, control socket and metrics. At its end it undoes these steps in reverse order.
+//! the server for other machines, control socket and metrics. At its end it undoes these steps in
+//! reverse order.
 //!
-//! One queue has every [`Event`] that ends the process: a signal, `lee down`, an unmount, or another
-//! process that takes the cell over. Then the process unmounts (no new operation arrives), stops
-//! listening, closes the cell (everything is durable) and frees the lock. When the unmount is
+//! One queue has every [`Event`] that ends the process: a signal, `lee down`, an unmount, or
+//! another process that takes the cell over. Then the process unmounts (no new operation arrives),
+//! stops listening, closes the cell (everything is durable) and frees the lock. When the unmount is
 //! refused, the process goes on serving.
 //!
 //! Of a cell in a bucket that several servers share one serves at a time, see `among`.
@@ -73,8 +74,8 @@ pub struct ServeOptions {
     pub dir: PathBuf,
     /// Whether to mount it here, or only to serve others.
     pub is_mounted: bool,
-    /// Where clients reach this server, where several share the cell, if that does not follow from where it listens.
-    /// `None`: it shares no cell.
+    /// Where clients reach this server, where several share the cell, if that does not follow from
+    /// where it listens. `None`: it shares no cell.
     pub advertise: Option<Vec<String>>,
     /// Where to listen for other machines, if neither the command line nor the settings say.
     pub listen_usually: Option<String>,
@@ -246,7 +247,8 @@ impl Ground {
         wanted
     }
 
-    /// Makes the cell where it is missing; returns whether it did. A server that is started again makes none.
+    /// Makes the cell where it is missing; returns whether it did. A server that is started again
+    /// makes none.
     fn make(&self, env: &Env, options: &ServeOptions) -> Result<bool, Fail> {
         match options.is_again() {
             true => place::refuse_if_missing(&self.dir).map(|()| false),
@@ -613,8 +615,8 @@ impl Opened<'_> {
         Ok(Fronts { server, mount, machines, doors, mirrors, backups, stale })
     }
 
-    /// Of several servers one that cannot serve after its clients have come ends as if it was killed: closing the cell
-    /// would take from them what they are to go on with at the next one.
+    /// Of several servers one that cannot serve after its clients have come ends as if it was
+    /// killed: closing the cell would take from them what they are to go on with at the next one.
     fn or_quit<T>(&self, done: Result<T, Fail>) -> Result<T, Fail> {
         match (done, self.own) {
             (Err(fail), Some(own)) => own.member.quit(&fail.to_string()),
@@ -794,7 +796,8 @@ fn mount_point_of(dir: &CellDir, wanted: Option<&Path>, is_again: bool) -> Resul
     Ok(wanted.to_path_buf())
 }
 
-/// Mounts. What programs wrote below the mount point while it was dead does not keep the mount away.
+/// Mounts. What programs wrote below the mount point while it was dead does not keep the mount
+/// away.
 fn mount_again(
     env: &Env,
     gate: &Gate,

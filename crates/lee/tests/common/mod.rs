@@ -38,7 +38,8 @@ impl Said {
         self.out
     }
 
-    /// Asserts that it failed with this code, printing one line `lee: ...` with all of `words` in it.
+    /// Asserts that it failed with this code, printing one line `lee: ...` with all of `words` in
+    /// it.
     #[track_caller]
     pub fn bad(self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
@@ -111,8 +112,8 @@ pub fn signal(pid: i32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "process {pid}");
 }
 
-/// Stops a process, and waits until none of its threads runs any more: SIGSTOP reaches one of them, and until
-/// that one has heeded it the others go on.
+/// Stops a process, and waits until none of its threads runs any more: SIGSTOP reaches one of them,
+/// and until that one has heeded it the others go on.
 #[track_caller]
 pub fn stop(pid: i32) {
     signal(pid, libc::SIGSTOP);
@@ -122,7 +123,8 @@ pub fn stop(pid: i32) {
     until("a process to stop", || tasks().flatten().filter_map(state).all(is_stopped));
 }
 
-/// A place for a cell. When it goes, what serves the cell is ended and what is mounted is unmounted.
+/// A place for a cell. When it goes, what serves the cell is ended and what is mounted is
+/// unmounted.
 pub struct Place {
     root: tempfile::TempDir,
     pub dir: PathBuf,
@@ -187,8 +189,8 @@ impl Place {
         i32::try_from(holder["pid"].as_i64()?).ok()
     }
 
-    /// Whether a process with that number is `lee`, and some thread of it runs: of a killed one the first may be a zombie
-    /// while another still holds the cell's lock.
+    /// Whether a process with that number is `lee`, and some thread of it runs: of a killed one the
+    /// first may be a zombie while another still holds the cell's lock.
     pub fn is_lee(pid: i32) -> bool {
         let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         std::fs::read_to_string(format!("/proc/{pid}/stat"))

@@ -1,5 +1,5 @@
-//! The server is killed again and again while machines work: what their programs were told is done is
-//! done, once, and no program sees an error.
+//! The server is killed again and again while machines work: what their programs were told is done
+//! is done, once, and no program sees an error.
 
 use super::common::can_mount;
 use super::common::machines::{Machine, Served};

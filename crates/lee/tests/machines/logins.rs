@@ -1,4 +1,5 @@
-//! A machine that is not believed who its users are: `lee host add --trust user`, `lee login`, `lee logout`.
+//! A machine that is not believed who its users are: `lee host add --trust user`, `lee login`,
+//! `lee logout`.
 
 use super::common::machines::{Machine, Served};
 use super::common::{Said, as_user, can_mount, lee, run, until};

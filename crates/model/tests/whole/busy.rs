@@ -1,5 +1,6 @@
-//! A store during whose puts other threads go on: between the moment at which an object is there and the one at which
-//! anybody knows, there are commits, flushes of the tables and other files' fsyncs, as the seed chooses.
+//! A store during whose puts other threads go on: between the moment at which an object is there
+//! and the one at which anybody knows, there are commits, flushes of the tables and other files'
+//! fsyncs, as the seed chooses.
 
 use leeward_env::Env;
 use leeward_pool::{HookedStore, Store};

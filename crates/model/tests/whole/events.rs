@@ -1,4 +1,5 @@
-//! Whether the event log says all that has happened to names: who follows it from the beginning has the tree.
+//! Whether the event log says all that has happened to names: who follows it from the beginning has
+//! the tree.
 
 use leeward_env::Ctx;
 use leeward_fs::{Fs, Kind, NodeId, Op};
@@ -9,7 +10,8 @@ use std::collections::BTreeMap;
 /// Inodes by path.
 type Names = BTreeMap<Vec<u8>, u64>;
 
-/// Compares the tree of each volume with what its log says. Copies show a snapshot, and their log says what has come since.
+/// Compares the tree of each volume with what its log says. Copies show a snapshot, and their log
+/// says what has come since.
 pub fn compare(cell: &Cell) -> Result<(), String> {
     let all = cell.admin(&VolumeList, &mut |_| {}).map_err(|e| format!("volumes: {e:?}"))?;
     let roots = all.volumes.iter().filter(|volume| !volume.removing);

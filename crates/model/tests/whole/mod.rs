@@ -150,7 +150,8 @@ impl Target for SimCell {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.kill());
         let kv = MemKv::open(self.env.clone(), disk).map_err(|e| e.to_string())?;
         let all = kv.scan(&[], &[0xff; 64], usize::MAX / 2, false).map_err(|e| e.to_string())?;
-        // see docs/FORMAT.md: history and deadlists are behind the volumes, then tables of snapshots and tallies
+        // see docs/FORMAT.md: history and deadlists are behind the volumes, then tables of
+        // snapshots and tallies
         let table = |key: &[u8]| u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
         let left = |t: u32| (1 << 24..0xffff_ff00).contains(&t) || (0xffff_ff06..=0xffff_ff07).contains(&t);
         match all.iter().find(|(key, _)| left(table(key))) {

@@ -9,9 +9,9 @@
 //! only after the same bytes, or another whole object of its name ([`IsWhole`]), were read back
 //! from the active store. Whatever else a store answers leaves both copies as they are. An error
 //! says nothing about an object, and a length says little, as an interrupted put may have left a
-//! torn object under its name. An object that is damaged is moved like others, so that a store can be
-//! emptied, but only when it reads the same after [`DOUBT`]: a store that gives other bytes than it
-//! has, such as another object's, may do so again and again for a while.
+//! torn object under its name. An object that is damaged is moved like others, so that a store can
+//! be emptied, but only when it reads the same after [`DOUBT`]: a store that gives other bytes than
+//! it has, such as another object's, may do so again and again for a while.
 //!
 //! Lock order: `drain`, held during a step (and a delete while a store is draining), then `figures`
 //! and those of the stores.

@@ -1,4 +1,5 @@
-//! With the machine's clock and threads: stores that do not answer. Nothing here depends on how fast anything is.
+//! With the machine's clock and threads: stores that do not answer. Nothing here depends on how
+//! fast anything is.
 
 use super::rig::{beside, over};
 use leeward_env::disk::Space;
@@ -72,7 +73,8 @@ fn pool(layout: &str) -> (Arc<dyn Pool>, Vec<Arc<Stuck>>) {
 #[test]
 fn nobody_waits_for_a_store_that_does_not_answer() {
     let ctx = Ctx::system();
-    // with copies the one store that is left behind leaves one copy: nothing is to be left behind there
+    // with copies the one store that is left behind leaves one copy: nothing is to be left behind
+    // there
     for (layout, silent) in [("replica(3)", 1), ("erasure(4+2)", 1), ("erasure(4+3)", 2)] {
         let (pool, stores) = pool(layout);
         let whole = body(1, 1 << 20);
@@ -94,7 +96,8 @@ fn nobody_waits_for_a_store_that_does_not_answer() {
     }
 }
 
-/// Stores that have answered at once for a while are read on the thread that wants it, one at a time.
+/// Stores that have answered at once for a while are read on the thread that wants it, one at a
+/// time.
 #[test]
 fn stores_that_hang_after_they_were_quick_hold_up_one_read_at_most() {
     const READERS: usize = 8;
@@ -183,7 +186,8 @@ fn beside_users_repair_and_scrubs_read_one_store_after_the_other() {
     assert!(at_once[0] > 1 && at_once[1] == 1, "{at_once:?} at once");
 }
 
-/// It has all it needs without that one, and does not wait as long for it as for an answer that it needs.
+/// It has all it needs without that one, and does not wait as long for it as for an answer that it
+/// needs.
 #[test]
 fn beside_users_repair_does_not_wait_for_a_store_that_does_not_answer() {
     let (env, users) = (Env::real(), Arc::<Activity>::default());

@@ -132,7 +132,8 @@ fn objects_are_flushed_then_evicted_and_always_readable() {
     next.check((0..200).filter(|n| n % 3 != 0));
 }
 
-/// More is put than the cold pool takes, and nothing is done in the background: what writers do is all.
+/// More is put than the cold pool takes, and nothing is done in the background: what writers do is
+/// all.
 #[test]
 fn writers_are_slowed_smoothly_to_the_speed_of_the_cold_pool() {
     let tiers = Tiers::new();
@@ -142,7 +143,8 @@ fn writers_are_slowed_smoothly_to_the_speed_of_the_cold_pool() {
     assert!(times[..38].iter().all(|t| *t < 2 * HOT_PUT), "below 80 % nobody is slowed");
     let settled = &times[200..];
     let mean = settled.iter().sum::<Duration>() / settled.len() as u32;
-    // one store of the cold pool takes its time for each object; the hot one is read and emptied besides
+    // one store of the cold pool takes its time for each object; the hot one is read and emptied
+    // besides
     let cold = COLD_PUT.as_secs_f64();
     let rate = cold / mean.as_secs_f64();
     assert!((0.85..=1.05).contains(&rate), "{rate} of the cold pool's rate, {mean:?} a put");

@@ -8,7 +8,8 @@ impl Behind {
         for client in 0..self.clients {
             let is_closed = state.session(client).closed;
             let its = &state.clients[client];
-            // one that the process before has told that it is closed, which the crash undid, does not come
+            // one that the process before has told that it is closed, which the crash undid, does
+            // not come
             if (its.silent || its.expelled) && !self.is_settled(state, client) && !is_closed {
                 actions.push(Action::Close(client));
             }

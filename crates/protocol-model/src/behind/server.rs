@@ -87,7 +87,8 @@ impl Behind {
         self.op(call).kind == Kind::Names && self.room.is_some_and(is_full)
     }
 
-    /// Whether a change of names builds on another client's that is not durable. An fsync waits, too.
+    /// Whether a change of names builds on another client's that is not durable. An fsync waits,
+    /// too.
     fn waits_for_commit(&self, state: &State, call: Call) -> bool {
         let op = self.op(call);
         if op.kind == Kind::Sync {
@@ -169,8 +170,8 @@ impl Behind {
         lsn
     }
 
-    /// A change of names needs what it builds on. One of attributes may come after a gap, where a crash took
-    /// a change that nobody was told of, or that of a closed session.
+    /// A change of names needs what it builds on. One of attributes may come after a gap, where a
+    /// crash took a change that nobody was told of, or that of a closed session.
     pub(crate) fn is_surprise(&self, state: &State, call: Call, inode: usize, number: u8) -> bool {
         let value = state.value(inode);
         match self.op(call).kind {

@@ -73,8 +73,8 @@ impl Owners {
             && !state.clients[client].closed
     }
 
-    /// The client brings what it was told; what is in the log already is not made again. The new owner
-    /// takes it that the client has leases.
+    /// The client brings what it was told; what is in the log already is not made again. The new
+    /// owner takes it that the client has leases.
     pub(crate) fn come(&self, state: &mut State, server: usize, client: usize) {
         let told = self.acknowledged_to(state, client);
         let its = &mut state.servers[server].shards[self.clients[client].shard];

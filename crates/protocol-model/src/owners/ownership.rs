@@ -17,8 +17,8 @@ impl Owners {
         }
     }
 
-    /// A server sends one swap at a time, and none when its time is over: two that are marked and do
-    /// not know it would take a shard from each other for ever.
+    /// A server sends one swap at a time, and none when its time is over: two that are marked and
+    /// do not know it would take a shard from each other for ever.
     fn may_swap(&self, state: &State, server: usize) -> bool {
         let is_in_time = self.is_in_time(state, server) || !self.keeps(Rule::SwapInTime);
         is_in_time && !state.is_swapping(server)
@@ -174,7 +174,8 @@ impl Owners {
         its.stage = if answers_at_once { Stage::Recovering } else { Stage::Opened };
     }
 
-    /// Sessions that did not come are closed, durably. What they were told and is not in the log is lost.
+    /// Sessions that did not come are closed, durably. What they were told and is not in the log is
+    /// lost.
     fn end_recovery(&self, state: &mut State, server: usize, shard: usize) {
         if self.keeps(Rule::WaitForSessions) {
             for client in self.missing(state, &state.servers[server].shards[shard], shard) {

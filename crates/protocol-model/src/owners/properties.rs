@@ -15,10 +15,11 @@ pub const ONCE: &str = "no write is made twice";
 pub const ONE_COMMITS: &str = "one server commits in an epoch";
 /// An owner answers nothing from memory after a later one has begun to.
 pub const ONE_ANSWERS: &str = "one server answers";
-/// While a server may answer nobody answers in its place: what configurations without clocks take for
-/// granted.
+/// While a server may answer nobody answers in its place: what configurations without clocks take
+/// for granted.
 pub const LIMITS: &str = "nobody takes over while a server may answer";
-/// Faults and moves are few, so the map is swapped few times. The most in any run that the tests visit.
+/// Faults and moves are few, so the map is swapped few times. The most in any run that the tests
+/// visit.
 pub const FEW_SWAPS: &str = "servers do not swap the map for ever";
 const SWAPS_MAX: u8 = 10;
 

@@ -61,7 +61,8 @@ impl Owners {
         }
     }
 
-    /// A session is heard once it came to this opening, also when it has gone to a later owner since.
+    /// A session is heard once it came to this opening, also when it has gone to a later owner
+    /// since.
     fn is_heard(&self, its: &Shard, client: usize) -> bool {
         !self.clients[client].session || its.came & bit(client) != 0
     }

@@ -119,8 +119,8 @@ impl Owners {
             .for_each(|client| client.copy = None);
     }
 
-    /// The put takes effect at once. That it may do so late is as if it had been sent late by a slower
-    /// clock, except for the answer, which is a step of its own.
+    /// The put takes effect at once. That it may do so late is as if it had been sent late by a
+    /// slower clock, except for the answer, which is a step of its own.
     fn renew(&self, state: &mut State, server: usize) {
         state.records[server] = Record::default();
         state.servers[server].renewal = Some(0);

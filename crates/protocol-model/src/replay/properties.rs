@@ -9,7 +9,8 @@ pub const ONCE: &str = "no change is made twice";
 pub const KEPT: &str = "what was told is kept";
 /// What was reported durable is durable, whoever dies.
 pub const DURABLE: &str = "what was reported durable stays";
-/// The changes of a name, of a file's content and of its attributes are in the order of their numbers.
+/// The changes of a name, of a file's content and of its attributes are in the order of their
+/// numbers.
 pub const ORDERED: &str = "changes keep their order";
 /// No client that comes back in time is told EIO.
 pub const UNHARMED: &str = "a living client loses nothing";
@@ -38,7 +39,8 @@ fn made_once(_: &Replays, state: &State) -> bool {
     is_each_once(State::changes(&state.history)) && is_each_once(state.content())
 }
 
-/// Whether a change is among these records and, of content, in this content or in a file that is gone.
+/// Whether a change is among these records and, of content, in this content or in a file that is
+/// gone.
 fn is_in<'a>(
     model: &Replays,
     records: &[Record],

@@ -1,8 +1,8 @@
-//! Changes that programs were told of and that the server has not answered: in which line they are, what
-//! they change, and who waits for them.
+//! Changes that programs were told of and that the server has not answered: in which line they are,
+//! what they change, and who waits for them.
 //!
-//! The lines are those of the server, one for each user (`server/in_order.rs`). Whoever holds this lock while it
-//! tells of a change and sends it keeps their order.
+//! The lines are those of the server, one for each user (`server/in_order.rs`). Whoever holds this
+//! lock while it tells of a change and sends it keeps their order.
 
 use crate::message::NUMBERS_AT_ONCE;
 use leeward_env::Nanos;
@@ -183,8 +183,8 @@ impl Behind {
         if lines.all(|(of, _)| *of == user) { Whose::Own } else { Whose::Others }
     }
 
-    /// The ends of all lines with changes of these inodes: what a user made in one of them may have been
-    /// changed since.
+    /// The ends of all lines with changes of these inodes: what a user made in one of them may have
+    /// been changed since.
     pub(super) fn ends(&self, nodes: &[NodeId]) -> Until {
         let mut users: Vec<u32> = nodes
             .iter()
@@ -252,7 +252,8 @@ impl Behind {
         self.numbers.clear();
     }
 
-    /// The server has said its time. What was heard so is not ahead of it: the message took some time.
+    /// The server has said its time. What was heard so is not ahead of it: the message took some
+    /// time.
     pub(super) fn heard_time(&mut self, wall: u64, now: Nanos) {
         (self.clock.wall, self.clock.heard) = (wall, now);
         if self.clock.last > wall + CLOCK_STEP {
@@ -266,8 +267,8 @@ impl Behind {
         self.clock.last = self.clock.last.max(at);
     }
 
-    /// The time of a change that is told now, another one each time; as near to that of the server as is known; not before any that
-    /// the server has made for this client.
+    /// The time of a change that is told now, another one each time; as near to that of the server
+    /// as is known; not before any that the server has made for this client.
     pub(super) fn time(&mut self, now: Nanos) -> u64 {
         let clock = &mut self.clock;
         clock.last = (clock.last + 1).max(clock.wall + now.saturating_sub(clock.heard));

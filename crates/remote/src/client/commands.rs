@@ -46,8 +46,8 @@ impl From<Error> for CommandLost {
 }
 
 impl Client {
-    /// Has the server run a command in the name of a user, and tells its answer in pieces until `tell` is
-    /// false.
+    /// Has the server run a command in the name of a user, and tells its answer in pieces until
+    /// `tell` is false.
     ///
     /// # Errors
     /// [`CommandLost`]; the command may have been done.
@@ -128,8 +128,8 @@ impl Begun {
         Ok(())
     }
 
-    /// Gives the command what it reads: pieces of at most [`PIECE_BYTES_MAX`], until `next` has none, which the
-    /// command takes for the end. Waits while it does not read.
+    /// Gives the command what it reads: pieces of at most [`PIECE_BYTES_MAX`], until `next` has
+    /// none, which the command takes for the end. Waits while it does not read.
     ///
     /// # Errors
     /// The command has ended: [`Begun::hear`] says how; or there is no answer.

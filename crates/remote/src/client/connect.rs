@@ -25,7 +25,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ONE_OF_SEVERAL_TIME: Duration = Duration::from_secs(1);
 /// How often the server is asked whether it is there.
 const PING_STEP: Nanos = 1_000_000_000;
-/// How long changes gather that programs were told of, while others are under way and nobody waits for them.
+/// How long changes gather that programs were told of, while others are under way and nobody waits
+/// for them.
 const GATHER_TIME: Nanos = 1_000_000;
 /// How long it may be silent.
 const SILENT_TIME: Nanos = 4_000_000_000;
@@ -90,7 +91,8 @@ fn run(shared: &Weak<Shared>, first: Link) {
 }
 
 impl Shared {
-    /// Tries all servers that may have the cell. One that stands by says which one has it: that is tried next.
+    /// Tries all servers that may have the cell. One that stands by says which one has it: that is
+    /// tried next.
     fn connect(&self) -> Result<Link, Unreachable> {
         self.servers.begin_round();
         let (mut tried, mut why) = (Vec::new(), None);
@@ -169,7 +171,8 @@ impl Shared {
                     }
                 }
                 Ok(Received::Nothing) => {
-                    // the system answers also for a process that was stopped, and the process though it may not
+                    // the system answers also for a process that was stopped, and the process
+                    // though it may not
                     let time = match (is_one_of_several, link.pipe.is_handshaking()) {
                         (true, true) => ONE_OF_SEVERAL_TIME,
                         (true, false) => 2 * ONE_OF_SEVERAL_TIME,
@@ -202,9 +205,11 @@ impl Shared {
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
                 let before = state.instance.replace(instance);
                 state.invitation = None;
-                // the one that the client has not caught up with yet is not the one it was told things by
+                // the one that the client has not caught up with yet is not the one it was told
+                // things by
                 let has_caught_up = state.standing != Some(Standing::Known);
-                // that a session is from a process before may have been said by a connection that was lost
+                // that a session is from a process before may have been said by a connection that
+                // was lost
                 let standing = match standing {
                     Standing::Resumed if before.is_some_and(|before| before != instance) => Standing::Known,
                     standing => standing,
@@ -224,7 +229,8 @@ impl Shared {
         }
     }
 
-    /// Sends what is not answered, and then gives answers until the connection is over. Says why it is.
+    /// Sends what is not answered, and then gives answers until the connection is over. Says why it
+    /// is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
         self.state.lock().link = Some(link.pipe.clone());
         self.drop_lost(&self.copies.connected(link.standing == Standing::Resumed));
@@ -350,8 +356,8 @@ impl Shared {
         }
     }
 
-    /// Leases are recalled. That is answered when the server has all that was told of these inodes, and the
-    /// front end keeps nothing of them.
+    /// Leases are recalled. That is answered when the server has all that was told of these inodes,
+    /// and the front end keeps nothing of them.
     fn recalled(self: &Arc<Self>, pipe: &Arc<Pipe>, number: u64, nodes: &[NodeId]) {
         let read = self.copies.void(nodes);
         if !self.copies.count() {
@@ -406,14 +412,15 @@ impl Shared {
         self.drop_pages(not_kept.into_iter().collect());
     }
 
-    /// The server is asked to make all durable, so that changes need not be kept. Under the state's lock.
+    /// The server is asked to make all durable, so that changes need not be kept. Under the state's
+    /// lock.
     fn make_durable(self: &Arc<Self>) {
         let client = Client(self.clone());
         self.workers.run(move || client.ask_op(&Ctx::user(0, 0), Op::SyncAll, Box::new(drop)));
     }
 
-    /// The server knows the session from a process before: what the client was told of and does not know to be
-    /// durable is done again.
+    /// The server knows the session from a process before: what the client was told of and does not
+    /// know to be durable is done again.
     fn ask_again(&self, pipe: &Arc<Pipe>) {
         let mut state = self.state.lock();
         for call in state.slots.changing_content() {
@@ -534,8 +541,9 @@ impl Shared {
         {
             tracing::info!("{}: the server answers again", self.server);
         }
-        // first: that leases were taken is heard before any answer. The kernel may not heed attributes that it asked for
-        // before the connection was lost, and would go on with old pages
+        // first: that leases were taken is heard before any answer. The kernel may not heed
+        // attributes that it asked for before the connection was lost, and would go on with old
+        // pages
         pipe.send(&frame(&ToServer::Ping { number: self.env.now(), term: self.copies.term() }));
         for place in state.slots.unanswered() {
             pipe.send(state.slots.sending(place));
@@ -559,8 +567,8 @@ impl Shared {
         Client(self.clone()).end_closing();
     }
 
-    /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the server
-    /// does not let this host in.
+    /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the
+    /// server does not let this host in.
     fn still_away(self: &Arc<Self>, unreachable: &Unreachable) {
         let now = self.env.now();
         let mut state = self.state.lock();

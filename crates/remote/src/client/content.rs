@@ -1,14 +1,14 @@
 //! Content of files that was read before programs asked for it, and the decision what to read so.
 //!
 //! A **stream** is a program that reads a file from one place on. Each file has a few, so several
-//! programs can read it at a time. After two reads in a row the client reads ahead of a stream, with
-//! as many calls under way as the stream's **window** takes. The window doubles whenever the stream
-//! has to wait for what is under way, as long as calls do not take much longer for it. It ends at
-//! random access. Of a small file the first read fetches all.
+//! programs can read it at a time. After two reads in a row the client reads ahead of a stream,
+//! with as many calls under way as the stream's **window** takes. The window doubles whenever the
+//! stream has to wait for what is under way, as long as calls do not take much longer for it. It
+//! ends at random access. Of a small file the first read fetches all.
 //!
-//! Content counts under the same conditions as all that [`Copies`](super::copies::Copies) keeps, and
-//! is under its lock: this module only holds the bytes. What was read once is dropped, as the kernel
-//! has its pages; what nobody reads is dropped after some seconds.
+//! Content counts under the same conditions as all that [`Copies`](super::copies::Copies) keeps,
+//! and is under its lock: this module only holds the bytes. What was read once is dropped, as the
+//! kernel has its pages; what nobody reads is dropped after some seconds.
 
 use super::disk::Block;
 use super::slots::Answer;
@@ -237,8 +237,8 @@ impl Stream {
 }
 
 impl Content {
-    /// A read; and the calls that are to be sent now, after it. `size`: of the file, which may be read
-    /// ahead.
+    /// A read; and the calls that are to be sent now, after it. `size`: of the file, which may be
+    /// read ahead.
     pub(super) fn read(&mut self, reading: Reading, size: Option<u64>, now: Nanos) -> (Found, Vec<Ahead>) {
         self.used = now;
         let is_new = !self.files.contains_key(&reading.node);
@@ -451,8 +451,8 @@ impl Content {
         self.versions += file.versions.len() - before;
     }
 
-    /// The versions of the blocks of a range that ends at the end of a file of this size, or before it;
-    /// `Err`: the first that is not known.
+    /// The versions of the blocks of a range that ends at the end of a file of this size, or before
+    /// it; `Err`: the first that is not known.
     pub(super) fn versions(&self, node: NodeId, range: &Range<u64>, size: u64) -> Result<Vec<Block>, u64> {
         let known = self.files.get(&node).map(|file| &file.versions);
         let last = range.end.min(size).div_ceil(VERSION_BLOCK_BYTES);
@@ -472,7 +472,8 @@ impl Content {
         }
     }
 
-    /// To be called each second. Whether so much memory is free now that it is worth giving it back.
+    /// To be called each second. Whether so much memory is free now that it is worth giving it
+    /// back.
     pub(super) fn tidy(&mut self, now: Nanos) -> bool {
         let is_old = |then: Nanos| now.saturating_sub(then) > IDLE;
         let pieces = self.files.iter().flat_map(|(node, file)| file.pieces.iter().map(|p| (*node, p)));

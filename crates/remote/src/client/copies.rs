@@ -5,10 +5,10 @@
 //! what answers under way say of the inode. All copies count only while the connection is there and
 //! for 5 s after the client last said so and was answered.
 //!
-//! Changes of this client need no recall. What they change is dropped before they are sent, and what
-//! other answers say of it is not kept until they are answered. To know that, each inode and each
-//! name belongs to one of a few **marks**, which note when it was last touched. Two that share one
-//! only keep less. Of changes that remove or move what is behind names see `removing`.
+//! Changes of this client need no recall. What they change is dropped before they are sent, and
+//! what other answers say of it is not kept until they are answered. To know that, each inode and
+//! each name belongs to one of a few **marks**, which note when it was last touched. Two that share
+//! one only keep less. Of changes that remove or move what is behind names see `removing`.
 //!
 //! The front end counts references to the inodes that it knows, also where a copy answers it. The
 //! server hears only of the last one that is returned.
@@ -99,8 +99,8 @@ struct Copy {
     /// Values, or that there is none.
     xattrs: Vec<(usize, Result<Box<[u8]>>)>,
     names: BTreeMap<Box<[u8]>, Option<(NodeId, Kind)>>,
-    /// How far a listing has come that began at the start; all names up to there are known, but those
-    /// that this client has changed since.
+    /// How far a listing has come that began at the start; all names up to there are known, but
+    /// those that this client has changed since.
     listed: Listed,
     changed: BTreeSet<Box<[u8]>>,
     /// The name of its directory of snapshots, which is not listed.
@@ -262,7 +262,8 @@ impl Copies {
         let (mut changes, mut removes) = (Vec::new(), None);
         if op.changes() {
             if let Op::SetXattr { node, .. } | Op::RemoveXattr { node, .. } | Op::Link { node, .. } = *op {
-                // rules apply from now on that are not foretold; where none do the answer grants it again
+                // rules apply from now on that are not foretold; where none do the answer grants it
+                // again
                 state.alone.remove(&node);
             }
             let names = removed_names(op);
@@ -368,8 +369,8 @@ impl Copies {
         self.0.state.lock().content.figures()
     }
 
-    /// The front end returns references. Those that the server is to have back: leases go with the last
-    /// one, so what answers under way say of these inodes is not kept.
+    /// The front end returns references. Those that the server is to have back: leases go with the
+    /// last one, so what answers under way say of these inodes is not kept.
     pub(super) fn forget(&self, all: &[(NodeId, u64)]) -> (Vec<(NodeId, u64)>, Asked) {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
@@ -409,15 +410,16 @@ impl Copies {
         Duration::from_nanos(state.until - now)
     }
 
-    /// The same for attributes with a name. The kernel takes a recall for what came before the answer if
-    /// it knows the inode; of one that it learns of by this answer it would keep what was recalled.
+    /// The same for attributes with a name. The kernel takes a recall for what came before the
+    /// answer if it knows the inode; of one that it learns of by this answer it would keep what was
+    /// recalled.
     pub(super) fn entry_time(&self, node: NodeId) -> Duration {
         let is_new = self.0.state.lock().known.get(&node).is_none_or(|known| known.front <= 1);
         if is_new && node != NodeId::ROOT { Duration::ZERO } else { self.attr_time(node) }
     }
 
-    /// The connection is there again, to a session that goes on or to a new one. All copies are gone in
-    /// that case; the inodes are told, as the front end may have kept them.
+    /// The connection is there again, to a session that goes on or to a new one. All copies are
+    /// gone in that case; the inodes are told, as the front end may have kept them.
     pub(super) fn connected(&self, resumed: bool) -> Vec<NodeId> {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
@@ -431,7 +433,8 @@ impl Copies {
         state.clear(now)
     }
 
-    /// The inodes that the front end has references to. The server is told of them, and counts one to each.
+    /// The inodes that the front end has references to. The server is told of them, and counts one
+    /// to each.
     pub(super) fn refer(&self) -> Vec<NodeId> {
         let state = &mut *self.0.state.lock();
         let known = state.known.iter_mut().filter(|(node, known)| known.front > 0 && **node != NodeId::ROOT);
@@ -476,8 +479,8 @@ impl Copies {
         state.clear(now)
     }
 
-    /// A recall: nothing of these inodes counts any more. Those of them that the front end may have pages
-    /// of.
+    /// A recall: nothing of these inodes counts any more. Those of them that the front end may have
+    /// pages of.
     pub(super) fn void(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
@@ -683,8 +686,8 @@ impl State {
         Some(behind)
     }
 
-    /// A change that removes or moves what is behind names was not answered, or it is not known what came of it:
-    /// of which inodes copies are old.
+    /// A change that removes or moves what is behind names was not answered, or it is not known
+    /// what came of it: of which inodes copies are old.
     fn not_answered(&mut self, removes: Option<u64>) {
         if removes.is_some_and(|number| self.removing.end(number)) {
             self.drop_copies();
@@ -767,8 +770,8 @@ impl State {
         }
     }
 
-    /// The copy of an inode that keeps what an answer says, if the answer lets it and nothing has touched
-    /// these since it was asked for.
+    /// The copy of an inode that keeps what an answer says, if the answer lets it and nothing has
+    /// touched these since it was asked for.
     fn keeper(&mut self, since: u64, leased: &Leased, node: NodeId, of: &[Of<'_>]) -> Option<&mut Copy> {
         let may_keep = leased.has(node) && self.is_quiet(since, of);
         if may_keep { self.copy_of(node) } else { None }
@@ -796,8 +799,8 @@ impl State {
         }
     }
 
-    /// Whole blocks of content that was read from an offset on, if the content and their versions are
-    /// what the file has now.
+    /// Whole blocks of content that was read from an offset on, if the content and their versions
+    /// are what the file has now.
     fn blocks_of(&self, since: u64, leased: &Leased, (node, from): (NodeId, u64), len: usize) -> Vec<Block> {
         let is_quiet = self.is_quiet(since, &[Of::Inode(node), Of::Content(node)]);
         let size = self.size(node).filter(|_| is_quiet && leased.has(node) && !node.is_view());

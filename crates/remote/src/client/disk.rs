@@ -1,10 +1,11 @@
 //! Content of files on a disk of this machine, which stays over restarts of the mount.
 //!
-//! It holds blocks of files under inode and number. Each is kept with the **version** that the server
-//! gave it (`Op::ContentVersions`): as long as a block of a file has one version it has one content.
-//! Nothing on the disk is believed: before a block is used the client has the version that the file's
-//! block has now, under a lease, and the block's checksum, over its bytes and that version, must hold.
-//! So what is old, torn, damaged, or of another cell is not found, and the server is asked.
+//! It holds blocks of files under inode and number. Each is kept with the **version** that the
+//! server gave it (`Op::ContentVersions`): as long as a block of a file has one version it has one
+//! content. Nothing on the disk is believed: before a block is used the client has the version that
+//! the file's block has now, under a lease, and the block's checksum, over its bytes and that
+//! version, must hold. So what is old, torn, damaged, or of another cell is not found, and the
+//! server is asked.
 //!
 //! The slots, and what becomes of a disk that fails, are those of `leeward_cache`.
 
@@ -141,8 +142,8 @@ impl DiskContent {
         })
     }
 
-    /// The bytes of these blocks, one after the other, if all are there and undamaged. It may wait for
-    /// the disk for half a second.
+    /// The bytes of these blocks, one after the other, if all are there and undamaged. It may wait
+    /// for the disk for half a second.
     pub(super) fn read(&self, node: NodeId, blocks: &[Block]) -> Option<Vec<u8>> {
         let keyed =
             |block: &Block| Some((key(node, block.number, block.version)?, stored_bytes(block.bytes)));

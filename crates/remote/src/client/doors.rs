@@ -1,7 +1,9 @@
-//! What doors on this machine need of the server: their requests, and what they have to know of users.
+//! What doors on this machine need of the server: their requests, and what they have to know of
+//! users.
 //!
-//! A request of several operations is several calls here, one after the other, on a thread of its own. As
-//! many threads may wait as doors work on requests: who works next the doors have decided already.
+//! A request of several operations is several calls here, one after the other, on a thread of its
+//! own. As many threads may wait as doors work on requests: who works next the doors have decided
+//! already.
 
 use super::workers::Workers;
 use super::{Client, Phase};
@@ -31,12 +33,12 @@ impl Client {
         ForDoors { client: self.clone(), threads }
     }
 
-    /// What doors have to know of users and buckets, with its version; `None`: what has the version `known`.
-    /// From then on this session keeps no copies of files.
+    /// What doors have to know of users and buckets, with its version; `None`: what has the version
+    /// `known`. From then on this session keeps no copies of files.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]: the server does not let this host be a gateway. [`Error::Io`]: it does not
-    /// answer.
+    /// [`Error::NotPermitted`]: the server does not let this host be a gateway. [`Error::Io`]: it
+    /// does not answer.
     pub fn access(&self, known: u64) -> Result<Option<(u64, Vec<u8>)>> {
         let mut all = Vec::new();
         let mut call = AccessCall::Since(known);
@@ -83,7 +85,8 @@ fn nonsense() -> Error {
     Error::Io("the server answers nonsense".into())
 }
 
-/// Tells a server that failed from one that does not answer: by whether the connection was lost meanwhile.
+/// Tells a server that failed from one that does not answer: by whether the connection was lost
+/// meanwhile.
 fn judged(client: &Client, before: u64, result: Result<Reply>) -> Result<Reply> {
     match (&result, client.losses()) {
         (Err(Error::Io(_)), (lost, is_away)) if is_away || lost != before => Err(Error::Unavailable),

@@ -1,8 +1,9 @@
 //! What the front end has kept and must drop.
 //!
-//! Dropping pages may have to wait for reads that are under way, and so for answers: it happens on threads of its
-//! own. After leases were lost other answers wait for it: the kernel believes no attributes that were asked for
-//! before, and would go on with pages of which it has not seen that they are old.
+//! Dropping pages may have to wait for reads that are under way, and so for answers: it happens on
+//! threads of its own. After leases were lost other answers wait for it: the kernel believes no
+//! attributes that were asked for before, and would go on with pages of which it has not seen that
+//! they are old.
 
 use super::Shared;
 use crate::message::{Leased, Slot};
@@ -12,8 +13,8 @@ use leeward_fs::{NodeId, Reply, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long these answers are waited for when a server ends in order: longer than a front end takes to drop
-/// pages. And how often it is looked.
+/// How long these answers are waited for when a server ends in order: longer than a front end takes
+/// to drop pages. And how often it is looked.
 const DEFER_TIME: Nanos = 3_000_000_000;
 const DEFER_STEP: Duration = Duration::from_millis(5);
 
@@ -37,8 +38,8 @@ impl Deferred {
 }
 
 impl Shared {
-    /// After leases were lost: the front end drops what it has kept of these inodes, and hears nothing but content
-    /// before.
+    /// After leases were lost: the front end drops what it has kept of these inodes, and hears
+    /// nothing but content before.
     pub(super) fn drop_lost(self: &Arc<Self>, nodes: &[NodeId]) {
         self.drop_attributes(nodes);
         if nodes.is_empty() || self.watcher.lock().is_none() {
@@ -88,8 +89,8 @@ impl Shared {
         }
     }
 
-    /// The connection is lost: calls are sent again, and answered again. Those that are being given do not count
-    /// any more either.
+    /// The connection is lost: calls are sent again, and answered again. Those that are being given
+    /// do not count any more either.
     pub(super) fn forget_deferred(&self) {
         self.deferred.lock().answers.clear();
     }
@@ -112,9 +113,9 @@ impl Shared {
         self.when_dropped(nodes, || ());
     }
 
-    /// The front end drops pages of these inodes; then goes on with `then`, on another thread if it has to
-    /// wait: for reads that are under way, and so for this thread. After a second it goes on anyway: the
-    /// kernel asks for attributes before it uses the pages.
+    /// The front end drops pages of these inodes; then goes on with `then`, on another thread if it
+    /// has to wait: for reads that are under way, and so for this thread. After a second it goes on
+    /// anyway: the kernel asks for attributes before it uses the pages.
     pub(super) fn when_dropped(&self, nodes: Vec<NodeId>, then: impl FnOnce() + Send + 'static) {
         let watcher = self.watcher.lock().clone();
         match watcher.filter(|_| !nodes.is_empty()) {

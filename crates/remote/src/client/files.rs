@@ -8,8 +8,8 @@ const FILES_MAX: usize = 65_536;
 
 /// Files with changes that are not known to be durable.
 ///
-/// Answered changes are counted. An fsync makes those durable that were answered before it was asked
-/// for: one that was answered later may have come after it, however early its own answer is.
+/// Answered changes are counted. An fsync makes those durable that were answered before it was
+/// asked for: one that was answered later may have come after it, however early its own answer is.
 #[derive(Default)]
 pub(super) struct ChangedFiles {
     /// With the number of the file's last change.
@@ -50,8 +50,8 @@ impl ChangedFiles {
         self.changes
     }
 
-    /// An fsync was answered that was asked for after so many changes. What it says of a file that has
-    /// lost some.
+    /// An fsync was answered that was asked for after so many changes. What it says of a file that
+    /// has lost some.
     pub(super) fn synced(&mut self, node: NodeId, asked: u64, result: Result<Reply>) -> Result<Reply> {
         let reply = result?;
         if self.changed.get(&node).is_some_and(|last| *last <= asked) {

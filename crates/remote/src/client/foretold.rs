@@ -1,10 +1,11 @@
-//! Changes that a program is told of before the server has made them, and calls that must not overtake
-//! them.
+//! Changes that a program is told of before the server has made them, and calls that must not
+//! overtake them.
 //!
-//! A change that this client alone may make (`copies/foretell.rs`) is told at once, and sent in the line of its
-//! user. Another call that touches what such changes are about follows them: a read or fsync of the same user
-//! in the same line; anything else waits here until they are answered. For while the server waits for leases on behalf
-//! of a change, others may wait for what is behind it in the line.
+//! A change that this client alone may make (`copies/foretell.rs`) is told at once, and sent in the
+//! line of its user. Another call that touches what such changes are about follows them: a read or
+//! fsync of the same user in the same line; anything else waits here until they are answered. For
+//! while the server waits for leases on behalf of a change, others may wait for what is behind it
+//! in the line.
 
 use super::behind::{Ticket, Whose};
 use super::copies::{Asked, Copies};
@@ -75,7 +76,8 @@ impl Client {
         let call = Outstanding::new(call, now, Some(told.asked), answer).in_order(order);
         if let Some(place) = state.slots.enter(call) {
             let frame = state.slots.sending(place);
-            // while one is under way the next ones gather for a moment: the thread `remote` sends them
+            // while one is under way the next ones gather for a moment: the thread `remote` sends
+            // them
             if is_first { pipe.send(frame) } else { pipe.gather(frame, now) }
         }
         drop(state);
@@ -184,8 +186,8 @@ impl Client {
         nodes
     }
 
-    /// Returns references, of inodes with changes under way when those are answered. The inodes that are left to
-    /// be returned now.
+    /// Returns references, of inodes with changes under way when those are answered. The inodes
+    /// that are left to be returned now.
     pub(super) fn forget_answered(&self, ctx: Ctx, all: &[(NodeId, u64)]) -> Vec<(NodeId, u64)> {
         let mut behind = self.0.behind.lock();
         if behind.is_empty() {
@@ -207,9 +209,9 @@ impl Client {
         self.0.behind.lock().touches(attr.node) || self.0.copies.may_be_old(attr)
     }
 
-    /// Looks up a name at the server. Behind one that is not known here may be an inode of which programs were told
-    /// what the server has not done yet: then once more, after that. `before`: the inode that was found before, and
-    /// what it was told then is done.
+    /// Looks up a name at the server. Behind one that is not known here may be an inode of which
+    /// programs were told what the server has not done yet: then once more, after that. `before`:
+    /// the inode that was found before, and what it was told then is done.
     pub(super) fn look_up(
         &self,
         ctx: Ctx,
@@ -246,8 +248,8 @@ impl Client {
         });
     }
 
-    /// Attributes of these entries, from this one on, that may be older than what programs were told are asked for
-    /// again, in order.
+    /// Attributes of these entries, from this one on, that may be older than what programs were
+    /// told are asked for again, in order.
     pub(super) fn newest_entries(&self, ctx: Ctx, mut entries: Vec<Entry>, from: usize, answer: Answer) {
         let is_old = |entry: &Entry| entry.attr.is_some_and(|attr| self.may_be_old(&attr));
         let Some(at) = entries[from..].iter().position(is_old).map(|at| from + at) else {

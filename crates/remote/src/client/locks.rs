@@ -1,19 +1,21 @@
 //! Locks of this machine's programs: what they have, and who waits.
 //!
-//! The server's table decides. What is kept here serves three ends: an owner that has nothing is not told
-//! to the server at each `close`; a server that is started anew is told what there is; and a request that
-//! waits, or was given up while the server was away, is taken up again when the server is back.
+//! The server's table decides. What is kept here serves three ends: an owner that has nothing is
+//! not told to the server at each `close`; a server that is started anew is told what there is; and
+//! a request that waits, or was given up while the server was away, is taken up again when the
+//! server is back.
 //!
-//! A request has a ticket. It is in a slot only until the server has said that it is in line; how it went
-//! comes in a message of its own. When the connection was lost that message may be lost, too: so all that
-//! are in line are asked for again.
+//! A request has a ticket. It is in a slot only until the server has said that it is in line; how
+//! it went comes in a message of its own. When the connection was lost that message may be lost,
+//! too: so all that are in line are asked for again.
 //!
-//! So the server may come once more to a request that it has granted, and give the lock once more. It must not do
-//! so after the owner has given it up, or nobody would know of the lock. So of a ticket one call is under way at
-//! a time, whether it asks or cancels, and while one is nobody is told how the request went.
+//! So the server may come once more to a request that it has granted, and give the lock once more.
+//! It must not do so after the owner has given it up, or nobody would know of the lock. So of a
+//! ticket one call is under way at a time, whether it asks or cancels, and while one is nobody is
+//! told how the request went.
 //!
-//! A request that nobody waits for any more (its program was killed, or its time is over, while the server
-//! was away) is cancelled when the server is back; what was given meanwhile is unlocked.
+//! A request that nobody waits for any more (its program was killed, or its time is over, while the
+//! server was away) is cancelled when the server is back; what was given meanwhile is unlocked.
 
 use super::slots::{Answer, Outstanding};
 use super::{Client, Phase};
@@ -31,8 +33,8 @@ use std::sync::Arc;
 
 /// Locks of one call that tells of them.
 const TOLD_MAX: usize = 4096;
-/// A server keeps a session for two minutes after it has heard of it last. After that others may have had
-/// its locks, also where another process serves by now.
+/// A server keeps a session for two minutes after it has heard of it last. After that others may
+/// have had its locks, also where another process serves by now.
 const KEPT_FOR: Nanos = 110_000_000_000;
 
 /// What an owner has of one file.
@@ -58,8 +60,8 @@ struct State {
 struct Held {
     ranges: LockedRanges,
     pid: u32,
-    /// The server may have noted more: requests of the owner were under way beside each other, or one has
-    /// failed on its way.
+    /// The server may have noted more: requests of the owner were under way beside each other, or
+    /// one has failed on its way.
     unsure: bool,
 }
 
@@ -184,7 +186,8 @@ impl Client {
         }
     }
 
-    /// It is over for whoever asked. The server may know it all the same, and is told when it is back.
+    /// It is over for whoever asked. The server may know it all the same, and is told when it is
+    /// back.
     fn give_up(&self, ticket: u64, why: &str) {
         let mut state = self.0.locks.0.lock();
         let Some(waiting) = state.waiting.get_mut(&ticket) else { return };
@@ -293,7 +296,8 @@ impl Client {
         closing.into_values().for_each(|answer| answer(Ok(())));
     }
 
-    /// Requests that have waited since before `then` for a server that is away, which it is since `away`.
+    /// Requests that have waited since before `then` for a server that is away, which it is since
+    /// `away`.
     pub(super) fn expire_locks(&self, (then, away): (Nanos, Nanos), why: &str) {
         let state = self.0.locks.0.lock();
         let over = state.waiting.iter().filter(|(_, waiting)| {
@@ -304,8 +308,8 @@ impl Client {
         over.into_iter().for_each(|ticket| self.give_up(ticket, why));
     }
 
-    /// Calls that tell another server what there is. `is_kept`: nobody else can have had it. If not, all is
-    /// lost.
+    /// Calls that tell another server what there is. `is_kept`: nobody else can have had it. If
+    /// not, all is lost.
     pub(super) fn tell_locks(&self, is_kept: bool) -> Vec<Outstanding> {
         let mut state = self.0.locks.0.lock();
         // of what was given up the new server knows nothing

@@ -1,11 +1,12 @@
-//! Users of this machine who prove to the server who they are: where it does not believe the machine.
+//! Users of this machine who prove to the server who they are: where it does not believe the
+//! machine.
 //!
-//! A login is for one session. The tokens are kept in memory, and shown again to each new session before anything
-//! else is asked of it.
+//! A login is for one session. The tokens are kept in memory, and shown again to each new session
+//! before anything else is asked of it.
 //!
-//! The kernel of such a machine cannot check rights: it does not know the users' numbers in the cell. What it
-//! would check when a file is opened is checked here, with the numbers that the server has answered; all else
-//! the server checks with each operation.
+//! The kernel of such a machine cannot check rights: it does not know the users' numbers in the
+//! cell. What it would check when a file is opened is checked here, with the numbers that the
+//! server has answered; all else the server checks with each operation.
 
 use super::Client;
 use super::slots::{Answer, Outstanding};

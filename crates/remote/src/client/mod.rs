@@ -3,16 +3,17 @@
 //! Each operation is one call in a slot of the session. The thread `remote` connects, receives and
 //! gives answers; whoever asks sends. When the connection is lost it connects again, to any of the
 //! server's addresses, and sends again what was not answered: the server knows what it has done
-//! already. A server that was started anew knows nothing of the session. If the one before has ended in
-//! order, what it has not answered it has not done, and all is sent again. Else calls that can be repeated
-//! without harm are, and of the others the outcome is unknown: they fail with EIO.
+//! already. A server that was started anew knows nothing of the session. If the one before has
+//! ended in order, what it has not answered it has not done, and all is sent again. Else calls that
+//! can be repeated without harm are, and of the others the outcome is unknown: they fail with EIO.
 //!
-//! After a crash of the server, files whose changes it may have lost say so: their next fsync is EIO,
-//! once.
+//! After a crash of the server, files whose changes it may have lost say so: their next fsync is
+//! EIO, once.
 //!
 //! What it tells may be kept: see [`copies`].
 //!
-//! Locks: `behind`, then the state, then a pipe or `copies`; `files`, then `lost_files`; `copies`, `locks`, `groups`, `watcher` alone. None is held while an answer is given.
+//! Locks: `behind`, then the state, then a pipe or `copies`; `files`, then `lost_files`; `copies`,
+//! `locks`, `groups`, `watcher` alone. None is held while an answer is given.
 
 mod behind;
 mod commands;
@@ -76,14 +77,15 @@ const REFUSE_WRITES: InodeFlags = InodeFlags::IMMUTABLE.or(InodeFlags::APPEND_ON
 /// Whom to connect to, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Host and port of the server: a name may have several addresses. Of a cell that several servers share, any of them,
-    /// or several with commas between them.
+    /// Host and port of the server: a name may have several addresses. Of a cell that several
+    /// servers share, any of them, or several with commas between them.
     pub server: String,
     /// The server's key.
     pub key: PublicKey,
     /// The secret of the token that this host was invited with, if it has not enrolled.
     pub invitation: Option<[u8; 16]>,
-    /// How long requests wait for a server that does not answer, before they fail; `None`: for ever.
+    /// How long requests wait for a server that does not answer, before they fail; `None`: for
+    /// ever.
     pub timeout: Option<Duration>,
     /// Where content that was read is kept on a disk of this machine, if anywhere.
     pub cache: Option<CacheOptions>,
@@ -108,7 +110,8 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// Files of this machine that may have lost changes, as the server knew nothing of the session any more.
+/// Files of this machine that may have lost changes, as the server knew nothing of the session any
+/// more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostFiles {
     /// When that was found out, seconds since 1970.
@@ -250,8 +253,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Names the session, and proves that it is one's own: a process that follows when this one has died
-    /// says so.
+    /// Names the session, and proves that it is one's own: a process that follows when this one has
+    /// died says so.
     pub fn session(&self) -> Option<[u8; 32]> {
         self.0.state.lock().session.map(SessionId::to_bytes)
     }
@@ -266,8 +269,8 @@ impl Client {
         self.0.state.lock().host.clone()
     }
 
-    /// Since when the server has not answered, nanoseconds of the monotonic clock, and why; `None`: it
-    /// does.
+    /// Since when the server has not answered, nanoseconds of the monotonic clock, and why; `None`:
+    /// it does.
     pub fn away(&self) -> Option<(Nanos, String)> {
         match &self.0.state.lock().phase {
             Phase::Away(away) => Some((away.since, away.why.clone())),
@@ -280,7 +283,8 @@ impl Client {
         self.0.lost_files.lock().clone()
     }
 
-    /// Ends the session, when the server has answered what programs were told. Whatever still waits fails.
+    /// Ends the session, when the server has answered what programs were told. Whatever still waits
+    /// fails.
     pub fn close(&self) {
         self.settle();
         self.0.copies.lost();
@@ -302,7 +306,8 @@ impl Client {
         self.end_locks("the mount has ended");
     }
 
-    /// Bytes of files that were read ahead and are kept or under way, and bytes that were read from them.
+    /// Bytes of files that were read ahead and are kept or under way, and bytes that were read from
+    /// them.
     pub fn read_ahead_figures(&self) -> (u64, u64) {
         self.0.copies.content_figures()
     }
@@ -353,8 +358,8 @@ impl Client {
         Caller { uid: ctx.uid, gid: ctx.gid, gids, class: ctx.class, refs: ctx.refs }
     }
 
-    /// Programs that unmount ask for attributes of the root and figures of the file system first. While the
-    /// server is away they are told those that it had.
+    /// Programs that unmount ask for attributes of the root and figures of the file system first.
+    /// While the server is away they are told those that it had.
     fn ask_of_root(&self, ctx: Ctx, (op, which): (Op<'_>, usize), answer: Answer) {
         let state = self.0.state.lock();
         if let (Phase::Away(_), Some(known)) = (&state.phase, &state.root[which]) {
@@ -373,8 +378,8 @@ impl Client {
         self.ask_op(&ctx, op, Box::new(noted));
     }
 
-    /// Before a file becomes immutable or append-only, the kernel must write the pages that programs
-    /// have changed through mappings.
+    /// Before a file becomes immutable or append-only, the kernel must write the pages that
+    /// programs have changed through mappings.
     fn write_pages_first(&self, ctx: Ctx, (node, set): (NodeId, SetAttr), answer: Answer) {
         let (client, watcher) = (self.clone(), self.0.watcher.lock().clone());
         self.0.workers.run(move || {
@@ -403,14 +408,16 @@ impl State {
         }
     }
 
-    /// Holds changes back while too many are not durable, and sends those that need not wait any more.
+    /// Holds changes back while too many are not durable, and sends those that need not wait any
+    /// more.
     fn hold_changes(&mut self) {
         let holds = self.told.holds();
         let places = self.slots.hold_changes(holds);
         self.send(places);
     }
 
-    /// Whether answers count that come by this connection. By another one calls are sent again, and answered again.
+    /// Whether answers count that come by this connection. By another one calls are sent again, and
+    /// answered again.
     fn hears(&self, pipe: &Arc<Pipe>) -> bool {
         self.link.as_ref().is_some_and(|link| Arc::ptr_eq(link, pipe))
     }
@@ -553,8 +560,8 @@ impl Backend for Client {
         *self.0.watcher.lock() = Some(watcher);
     }
 
-    /// The kernel takes the directory's lock to drop a name, and whoever has it may be waiting for a
-    /// change that waits for this: so names are asked for again, and answered from copies.
+    /// The kernel takes the directory's lock to drop a name, and whoever has it may be waiting for
+    /// a change that waits for this: so names are asked for again, and answered from copies.
     fn keep_names(&self) -> Duration {
         Duration::ZERO
     }

@@ -3,7 +3,8 @@
 use crate::message::ServerList;
 use parking_lot::Mutex;
 
-/// Of those so many are asked in a round: each may take a second, and the others wait for this machine for 6.
+/// Of those so many are asked in a round: each may take a second, and the others wait for this
+/// machine for 6.
 const BEFORE_AT_ONCE: usize = 2;
 /// Servers of one list, at most.
 const SERVERS_MAX: usize = 64;
@@ -59,8 +60,8 @@ impl Servers {
         self.known.lock().silent = Some(server.to_owned());
     }
 
-    /// A server tells of all. False: of a time before another had the cell, of whom this client knows. Nothing is taken
-    /// from such a server (docs/decisions/0038, O23).
+    /// A server tells of all. False: of a time before another had the cell, of whom this client
+    /// knows. Nothing is taken from such a server (docs/decisions/0038, O23).
     pub(super) fn heard(&self, mut list: ServerList) -> bool {
         list.addresses.retain(|address| is_address(address));
         list.addresses.truncate(SERVERS_MAX);

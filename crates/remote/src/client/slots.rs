@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// Takes the answer to a call.
 pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
 
-/// Bytes that reads at work may have. Answers to what the server waits for do not queue behind more, and
-/// a server that holds back who asks for too much need not.
+/// Bytes that reads at work may have. Answers to what the server waits for do not queue behind
+/// more, and a server that holds back who asks for too much need not.
 const READ_BYTES_MAX: usize = 64 << 20;
 
 /// Where the slot is in the frame of a call: after the length and the kind.
@@ -41,7 +41,8 @@ pub(super) struct Outstanding {
     brings_data: bool,
     /// What it is about.
     of: Vec<NodeId>,
-    /// Its place among calls that run in order, if it is one of those; and whether its change was told before.
+    /// Its place among calls that run in order, if it is one of those; and whether its change was
+    /// told before.
     order: u64,
     /// Its place among all that were asked for.
     turn: u64,
@@ -114,7 +115,8 @@ impl Outstanding {
         }
     }
 
-    /// The change that it was, as [`crate::message::again_frame`] takes it, and the inodes that it was about.
+    /// The change that it was, as [`crate::message::again_frame`] takes it, and the inodes that it
+    /// was about.
     pub(super) fn take_change(&mut self, told: Told) -> (Box<[u8]>, Vec<NodeId>) {
         let mut body = std::mem::take(&mut self.frame);
         body.drain(..body_at(&body));
@@ -133,8 +135,8 @@ impl Outstanding {
         self.frame.len() - size_of::<u32>()
     }
 
-    /// Takes the answer away, as whoever asked has another one. What is left in the slot does nothing,
-    /// unless the server has begun it already.
+    /// Takes the answer away, as whoever asked has another one. What is left in the slot does
+    /// nothing, unless the server has begun it already.
     fn give_up(&mut self) -> Option<Answer> {
         let nothing = frame(&ToServer::Call(NO_SLOT, Call::Forget(Vec::new())));
         let before = std::mem::replace(&mut self.frame, nothing);
@@ -169,8 +171,8 @@ impl Outstanding {
         self.answer(Err(why), &Leased::Nothing, |_| ());
     }
 
-    /// Answers. `drop_attributes`: of inodes of which the front end may have kept old ones, before it is answered.
-    /// An inode of which it must not keep the pages that it gets.
+    /// Answers. `drop_attributes`: of inodes of which the front end may have kept old ones, before
+    /// it is answered. An inode of which it must not keep the pages that it gets.
     pub(super) fn answer(
         self,
         mut result: Result<Reply>,
@@ -227,7 +229,8 @@ struct Place {
 }
 
 impl Slots {
-    /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it waits.
+    /// Puts a call into a free slot; `None`: there is none, or too much is read already, and it
+    /// waits.
     pub(super) fn enter(&mut self, mut call: Outstanding) -> Option<u16> {
         if call.turn == 0 {
             self.turns += 1;
@@ -307,10 +310,10 @@ impl Slots {
         std::mem::take(&mut self.held).into_iter().filter_map(|call| self.enter(call)).collect()
     }
 
-    /// For a server that knows the session from a process before: calls keep their numbers. But of locks it
-    /// knows nothing: calls about these come after `first`, which tell it what there was. `in_order`: what was not
-    /// answered was not done. Returns calls that may have been done and must not be done twice, and those that
-    /// return references, which the server does not have.
+    /// For a server that knows the session from a process before: calls keep their numbers. But of
+    /// locks it knows nothing: calls about these come after `first`, which tell it what there was.
+    /// `in_order`: what was not answered was not done. Returns calls that may have been done and
+    /// must not be done twice, and those that return references, which the server does not have.
     pub(super) fn come_back(
         &mut self,
         in_order: bool,
@@ -332,8 +335,8 @@ impl Slots {
             };
             let Some(call) = at.call.take() else { continue };
             if !call.sent {
-                // no server has heard of it: this one may have answered the call before, and wants the next number.
-                // Zero is as good as the highest: 1 follows both
+                // no server has heard of it: this one may have answered the call before, and wants
+                // the next number. Zero is as good as the highest: 1 follows both
                 at.number -= 1;
             }
             self.read_bytes -= call.read_bytes;
@@ -344,7 +347,8 @@ impl Slots {
         (lost, returned)
     }
 
-    /// Puts calls into slots: `first`, and then the others in the order in which they were asked for.
+    /// Puts calls into slots: `first`, and then the others in the order in which they were asked
+    /// for.
     fn enter_again(&mut self, first: Vec<Outstanding>, mut again: Vec<Outstanding>) {
         again.sort_by_key(|call| call.turn);
         for call in first.into_iter().chain(again) {
@@ -360,8 +364,9 @@ impl Slots {
             .map(|call| unanswered_frame(&call.frame))
     }
 
-    /// Places with calls, to be sent again; those that run in order in theirs, all others in the order in which
-    /// they were asked for: a lock that is asked for after another was given up must not be given up with it.
+    /// Places with calls, to be sent again; those that run in order in theirs, all others in the
+    /// order in which they were asked for: a lock that is asked for after another was given up must
+    /// not be given up with it.
     pub(super) fn unanswered(&self) -> Vec<u16> {
         let order = |at: &Place| at.call.as_ref().map(|call| (call.order, call.turn));
         let mut places: Vec<_> =
@@ -370,8 +375,8 @@ impl Slots {
         places.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// Places with changes that were told and not answered, in their order: a process after a crash runs them
-    /// before anything else.
+    /// Places with changes that were told and not answered, in their order: a process after a crash
+    /// runs them before anything else.
     pub(super) fn foretold(&self) -> Vec<u16> {
         let is_sure = |call: &Outstanding| call.is_foretold && !call.is_doubtful && !call.is_given_up();
         let mut places = self.unanswered();
@@ -390,9 +395,9 @@ impl Slots {
         self.holds == Holds::Nothing && (!self.free.is_empty() || self.places.len() < usize::from(SLOTS_MAX))
     }
 
-    /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was not
-    /// answered was not done. Returns calls that may have been done and must not be done twice, and those
-    /// that return references of the session before. `first` come before all others.
+    /// For a session that knows nothing of calls before: numbers begin again. `in_order`: what was
+    /// not answered was not done. Returns calls that may have been done and must not be done twice,
+    /// and those that return references of the session before. `first` come before all others.
     pub(super) fn restart(
         &mut self,
         in_order: bool,
@@ -406,8 +411,8 @@ impl Slots {
         (lost, returned)
     }
 
-    /// Takes the answers of calls that have waited since before `then`. The calls are given up: what the
-    /// server has not begun is not done any more. References are returned all the same.
+    /// Takes the answers of calls that have waited since before `then`. The calls are given up:
+    /// what the server has not begun is not done any more. References are returned all the same.
     pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
         let is_over = |call: &Outstanding| call.asked <= then && !call.returns_references;
         let (mut over, waiting): (VecDeque<_>, _) =
@@ -651,7 +656,8 @@ mod tests {
         }
     }
 
-    /// A session that knows a told change and has not run it. The server is asked for it before it takes calls.
+    /// A session that knows a told change and has not run it. The server is asked for it before it
+    /// takes calls.
     fn with_told_change() -> Slots {
         let mut slots = Slots::default();
         let caller = Caller { uid: 0, gid: 0, gids: vec![], class: Class::Batch, refs: false };

@@ -1,5 +1,5 @@
-//! Changes that the client was told of and does not know to be durable. After a crash of the server it
-//! asks for them again, in the order of their numbers.
+//! Changes that the client was told of and does not know to be durable. After a crash of the server
+//! it asks for them again, in the order of their numbers.
 
 use super::slots::{Holds, Outstanding};
 use crate::message::again_frame;
@@ -7,8 +7,8 @@ use leeward_env::Told;
 use leeward_fs::NodeId;
 use std::collections::BTreeMap;
 
-/// Bytes of such changes above which the server is asked to make all durable; above which further content
-/// waits; and above which all further changes do.
+/// Bytes of such changes above which the server is asked to make all durable; above which further
+/// content waits; and above which all further changes do.
 const BYTES_MANY: usize = 64 << 20;
 const BYTES_MAX: usize = 192 << 20;
 const BYTES_OF_ALL_MAX: usize = 256 << 20;

@@ -33,8 +33,8 @@ pub struct Grant {
     pub mirror: bool,
     /// Numbers of the volumes that it may use; none: all.
     pub volumes: Vec<u32>,
-    /// Directories of other volumes that lead to those, and the names in them by which they do: it may
-    /// look these up, and list the directories.
+    /// Directories of other volumes that lead to those, and the names in them by which they do: it
+    /// may look these up, and list the directories.
     pub ways: BTreeMap<NodeId, BTreeSet<Box<[u8]>>>,
 }
 
@@ -59,7 +59,8 @@ impl Grant {
         self.ways.get(&dir).is_some_and(|names| names.contains(name))
     }
 
-    /// Whether copies are to be left out of the answer to an operation on a directory that is not in a snapshot.
+    /// Whether copies are to be left out of the answer to an operation on a directory that is not
+    /// in a snapshot.
     pub(super) fn hides_copies(&self, op: &Op<'_>) -> bool {
         let finds = matches!(op, Op::Lookup { .. } | Op::List { .. });
         finds && !self.volumes.is_empty() && op.node().is_some_and(|node| !node.is_view())
@@ -78,8 +79,8 @@ impl Grant {
     }
 }
 
-/// What a host with volumes of its own gets of an answer. Copies of volumes are shown by numbers that do not say
-/// of which volume they are, so it gets none of them.
+/// What a host with volumes of its own gets of an answer. Copies of volumes are shown by numbers
+/// that do not say of which volume they are, so it gets none of them.
 pub(super) fn without_copies(result: Result<Reply>) -> Result<Reply> {
     let is_copy = |node: NodeId| node.is_view() && node.volume() < DIRECTORIES_FIRST;
     match result {
@@ -92,7 +93,8 @@ pub(super) fn without_copies(result: Result<Reply>) -> Result<Reply> {
     }
 }
 
-/// Whether a host may ask for an operation. `knows`: whether the client has a reference to an inode.
+/// Whether a host may ask for an operation. `knows`: whether the client has a reference to an
+/// inode.
 ///
 /// # Errors
 /// Those that the operation is answered with.
@@ -108,7 +110,8 @@ pub(super) fn admit(grant: &Grant, op: &Op<'_>, knows: &dyn Fn(NodeId) -> bool) 
         return Err(Error::ReadOnly);
     }
     for node in nodes(op).into_iter().flatten() {
-        // numbers of snapshots are those of this server's process: who has one of another is told so
+        // numbers of snapshots are those of this server's process: who has one of another is told
+        // so
         if node.is_view() && !knows(node) {
             return Err(Error::Stale);
         }

@@ -1,9 +1,9 @@
-//! Commands that users of hosts give. Each runs on a thread of its own, `serve-command`, and its answer
-//! waits here until the client has fetched it, piece by piece. What a user may ask, [`Hosts::command`]
-//! decides.
+//! Commands that users of hosts give. Each runs on a thread of its own, `serve-command`, and its
+//! answer waits here until the client has fetched it, piece by piece. What a user may ask,
+//! [`Hosts::command`] decides.
 //!
-//! The answers of all commands together are bounded: by the length of one, and by how many there are.
-//! One that nobody fetches is dropped.
+//! The answers of all commands together are bounded: by the length of one, and by how many there
+//! are. One that nobody fetches is dropped.
 //!
 //! [`Hosts::command`]: super::Hosts::command
 
@@ -26,7 +26,8 @@ const COMMAND_BYTES_MAX: usize = 64 << 10;
 /// Longest answer, and the part of it that is sent at a time.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 const PIECE_BYTES: usize = 64 << 10;
-/// Bytes given to a command that it has not read: above the first more are answered late, above the second refused.
+/// Bytes given to a command that it has not read: above the first more are answered late, above the
+/// second refused.
 const GIVEN_BYTES: usize = 4 << 20;
 const GIVEN_BYTES_MAX: usize = 2 * GIVEN_BYTES;
 /// How long an answer is kept for a client that does not fetch it.
@@ -222,8 +223,8 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
 }
 
 impl Commands {
-    /// Those of this process. Numbers begin anywhere: a session may outlive the process, and the numbers that
-    /// one before has given it must not be those of other users' commands.
+    /// Those of this process. Numbers begin anywhere: a session may outlive the process, and the
+    /// numbers that one before has given it must not be those of other users' commands.
     pub(super) fn new(env: &Env) -> Commands {
         let last = u64::from_le_bytes(env.secret()) >> 1;
         Commands(Mutex::new(Table { last, ..Table::default() }))

@@ -462,7 +462,8 @@ fn is_about_files(call: &Call<'_>) -> bool {
     !matches!(call, Call::Command(..) | Call::Forget(_) | Call::Refer { .. } | Call::Died(_))
 }
 
-/// A call does not follow the last one in its slot. The session ends: else its client would send the same again for ever.
+/// A call does not follow the last one in its slot. The session ends: else its client would send
+/// the same again for ever.
 fn end_wrong((shared, connection): (&Arc<Shared>, &Arc<Connection>), session: &Arc<Session>, text: &str) {
     tracing::error!("{}: {text}: its session ends", session.host().name);
     connection.refuse(Refusal::Malformed, text);

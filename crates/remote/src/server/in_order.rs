@@ -1,8 +1,9 @@
 //! Operations of a session that run in the order in which they came, one line for each user.
 //!
-//! A change there is one that its client has told its program already: it holds exclusive leases on all
-//! that it changes, so it waits for no other client, and the line always moves on. A change holds up the line
-//! until it ends, any other operation until it has begun: so what is slow holds up nothing.
+//! A change there is one that its client has told its program already: it holds exclusive leases on
+//! all that it changes, so it waits for no other client, and the line always moves on. A change
+//! holds up the line until it ends, any other operation until it has begun: so what is slow holds
+//! up nothing.
 
 use super::losses::WAS_SILENT;
 use super::session::{Answer, Like, Session};

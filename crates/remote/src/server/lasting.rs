@@ -1,9 +1,10 @@
 //! The thread `serve-lasting`: what the server stores of sessions so that they survive it, and what
 //! it tells clients of what is durable.
 //!
-//! A session is durable before its client is let in, so that a server after a crash waits for it. One whose
-//! client is silent for so long that its leases can be taken is noted as away, when all that it was told is
-//! durable: it is not waited for then. That it is back is durable before it is answered.
+//! A session is durable before its client is let in, so that a server after a crash waits for it.
+//! One whose client is silent for so long that its leases can be taken is noted as away, when all
+//! that it was told is durable: it is not waited for then. That it is back is durable before it is
+//! answered.
 
 use super::connection::{Connection, Letting};
 use super::session::Session;

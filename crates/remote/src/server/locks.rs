@@ -1,9 +1,9 @@
 //! Locks of the programs of clients. The table is the gate's; here is what a client may ask of it.
 //!
-//! A call about locks is answered at once, so that it keeps no slot: a request that waits is answered
-//! [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`]. That message may be
-//! lost with its connection. So a client that comes back asks again for what it waits for, and no slot keeps
-//! the answer that it waits: it would be told so for ever.
+//! A call about locks is answered at once, so that it keeps no slot: a request that waits is
+//! answered [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`].
+//! That message may be lost with its connection. So a client that comes back asks again for what it
+//! waits for, and no slot keeps the answer that it waits: it would be told so for ever.
 
 use super::session::{Answer, Session};
 use super::{Shared, rights};

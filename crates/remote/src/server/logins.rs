@@ -1,8 +1,9 @@
-//! Users of a host that is not believed who its users are: each proves it by a token, for one session.
+//! Users of a host that is not believed who its users are: each proves it by a token, for one
+//! session.
 //!
-//! A **login** binds a user id of the host to a user of the cell. The server keeps the token and judges it again
-//! when accounts change, and now and then. What a user asks for while the token is judged waits for that: what the
-//! client sends behind it finds it done.
+//! A **login** binds a user id of the host to a user of the cell. The server keeps the token and
+//! judges it again when accounts change, and now and then. What a user asks for while the token is
+//! judged waits for that: what the client sends behind it finds it done.
 
 use super::Shared;
 use super::admit::{self, NOBODY};
@@ -92,7 +93,8 @@ impl Logins {
         (answer, parked.unwrap_or_default())
     }
 
-    /// Keeps what a user asks for until the token that he has shown is judged. It is returned if none is.
+    /// Keeps what a user asks for until the token that he has shown is judged. It is returned if
+    /// none is.
     pub(super) fn park(&self, uid: u32, ask: Parked) -> Option<Parked> {
         match self.judging.lock().get_mut(&uid) {
             Some(judged) if judged.holds => {
@@ -115,7 +117,8 @@ impl Logins {
         names
     }
 
-    /// Ends those whose time is over. `wall`: the time, nanoseconds since 1970. To be called twice a second.
+    /// Ends those whose time is over. `wall`: the time, nanoseconds since 1970. To be called twice
+    /// a second.
     pub(super) fn end_old(&self, wall: Nanos) {
         self.all.lock().retain(|_, login| !login.user.is_over(wall));
     }
@@ -162,8 +165,8 @@ pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
     admit::context(caller, (*uid, *gid), gids)
 }
 
-/// The user of an operation: without a login everybody may see the attributes of the root and figures of the file
-/// system, as who mounts and unmounts does.
+/// The user of an operation: without a login everybody may see the attributes of the root and
+/// figures of the file system, as who mounts and unmounts does.
 ///
 /// # Errors
 /// As of [`user`].
@@ -203,7 +206,8 @@ pub(super) fn hear(
     begin(shared, session, (uid, token), answer);
 }
 
-/// Judges a token on a thread of its own: it may have to ask the user database, or an issuer for its keys.
+/// Judges a token on a thread of its own: it may have to ask the user database, or an issuer for
+/// its keys.
 fn begin(shared: &Arc<Shared>, session: &Arc<Session>, (uid, token): (u32, Secret), answer: Answer) {
     let number = session.logins.begin(uid, &token, answer);
     let (of, to) = (shared.clone(), session.clone());
@@ -258,8 +262,8 @@ fn log_in(shared: &Shared, session: &Session, uid: u32, token: Secret) -> LoginA
 }
 
 impl Shared {
-    /// Accounts were changed: who may not be in any more is out when this returns. Does not wait; who would have to be
-    /// waited for is judged soon.
+    /// Accounts were changed: who may not be in any more is out when this returns. Does not wait;
+    /// who would have to be waited for is judged soon.
     pub(super) fn judge_logins(&self) {
         for session in self.all_sessions() {
             let all = session.logins.those(|_| true);
@@ -276,7 +280,8 @@ impl Shared {
         let is_due = |login: &Login| self.env.awake().saturating_sub(login.judged_at) > JUDGED_FOR;
         for session in self.all_sessions() {
             for (uid, Login { token, .. }) in session.logins.those(is_due) {
-                // the user database, or an issuer, says what it knows now; then as after any change of accounts
+                // the user database, or an issuer, says what it knows now; then as after any change
+                // of accounts
                 let _ = self.judge(&session.host(), token.reveal(), Wait::Allowed);
                 self.judge_again(&session, uid, &token);
                 let now = self.env.awake();
@@ -296,8 +301,8 @@ impl Shared {
         }
     }
 
-    /// Judges the token of a login by what is known now, and heeds it. Under the lock: of two that do so the later one has
-    /// the later accounts.
+    /// Judges the token of a login by what is known now, and heeds it. Under the lock: of two that
+    /// do so the later one has the later accounts.
     fn judge_again(&self, session: &Session, uid: u32, token: &Secret) -> LoginAnswer {
         let host = session.host();
         let mut all = session.logins.all.lock();

@@ -1,8 +1,9 @@
 //! What clients have told their programs and the server has not made: whose it was, and why.
 //!
-//! A client that is silent for too long loses its leases, and with them what it had told and not sent
-//! (`docs/decisions/0036`). Its programs hear EIO at the next fsync. Here is the reason, for `lee why`. In
-//! memory only, and bounded: the entry that nothing was added to for longest is dropped.
+//! A client that is silent for too long loses its leases, and with them what it had told and not
+//! sent (`docs/decisions/0036`). Its programs hear EIO at the next fsync. Here is the reason, for
+//! `lee why`. In memory only, and bounded: the entry that nothing was added to for longest is
+//! dropped.
 
 use super::Shared;
 use super::session::Session;
@@ -107,7 +108,8 @@ fn find_or_begin<'a>(all: &'a mut Vec<Loss>, like: (&str, Option<u32>, &str), no
     &mut all[at]
 }
 
-/// Whether an error can come of leases that were taken: others have changed what a client took for its own.
+/// Whether an error can come of leases that were taken: others have changed what a client took for
+/// its own.
 fn is_of_lost_lease(e: &Error) -> bool {
     match e {
         Error::Io(text) => [NOT_ALONE, WAS_SILENT].contains(&&**text),

@@ -1,13 +1,13 @@
 //! The server's end: connections and the threads that read them.
 //!
-//! `serve-accept-N` accepts; `serve-N` (as many as the gate has threads for reading) read requests and
-//! run them at once where it is their turn, like the threads of a mount; `serve-watch` ends what is
-//! silent for too long; `serve-settle` answers changes when the kernel of this machine has dropped what
-//! it cached of them.
+//! `serve-accept-N` accepts; `serve-N` (as many as the gate has threads for reading) read requests
+//! and run them at once where it is their turn, like the threads of a mount; `serve-watch` ends
+//! what is silent for too long; `serve-settle` answers changes when the kernel of this machine has
+//! dropped what it cached of them.
 //!
-//! Locks: a connection's phase, what a session hears, the tables of connections and strangers, the table of
-//! sessions, a session's state, its references, a pipe; later ones may be taken under earlier ones. Only what
-//! a session hears is held while the gate is called.
+//! Locks: a connection's phase, what a session hears, the tables of connections and strangers, the
+//! table of sessions, a session's state, its references, a pipe; later ones may be taken under
+//! earlier ones. Only what a session hears is held while the gate is called.
 
 mod access;
 mod admit;
@@ -106,8 +106,8 @@ pub trait Hosts: Send + Sync + 'static {
     /// Whether any host has enrolled: then clients of a server before may have locks.
     fn are_any(&self) -> bool;
 
-    /// The user of the cell who logs in at a host by a token; or why the token is not good for that, or that it cannot
-    /// be said now.
+    /// The user of the cell who logs in at a host by a token; or why the token is not good for
+    /// that, or that it cannot be said now.
     fn login(&self, _host: &str, _token: &str, _wait: Wait) -> LoginAnswer {
         LoginAnswer::Refused("no tokens are known here".into())
     }
@@ -117,7 +117,8 @@ pub trait Hosts: Send + Sync + 'static {
         Term::endless()
     }
 
-    /// Whether this process has lost the cell to another server: what fails now is not answered, and asked for there.
+    /// Whether this process has lost the cell to another server: what fails now is not answered,
+    /// and asked for there.
     fn is_lost(&self) -> bool {
         false
     }
@@ -127,8 +128,8 @@ pub trait Hosts: Send + Sync + 'static {
         None
     }
 
-    /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell` is
-    /// false. May take long.
+    /// Runs a command that a user of a host has given, and tells its answer in pieces until `tell`
+    /// is false. May take long.
     fn command(&self, _: &Asker, _: &[u8], _: &Arc<Given>, _tell: &mut dyn FnMut(&[u8]) -> bool) {}
 }
 
@@ -250,8 +251,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns when clients of a process before have caught up: nothing else may use the cell until then.
-    /// False: they cannot, or the server has ended.
+    /// Returns when clients of a process before have caught up: nothing else may use the cell until
+    /// then. False: they cannot, or the server has ended.
     pub fn wait_recovered(&self) -> bool {
         while !self.shared.recovery.is_over() {
             let is_over = self.shared.has_ended() || self.shared.term.is_over();
@@ -268,7 +269,8 @@ impl Server {
         &self.addresses
     }
 
-    /// Hosts were changed: sessions of those that are gone end, what others may do holds from now on.
+    /// Hosts were changed: sessions of those that are gone end, what others may do holds from now
+    /// on.
     pub fn hosts_changed(&self) {
         self.shared.all_sessions().iter().for_each(|session| self.shared.host_changed(session));
         self.shared.judge_logins();
@@ -313,8 +315,9 @@ impl Server {
 
     /// Lets nobody in any more, and takes no more calls. Calls at work are answered.
     ///
-    /// Clients send first what they have told their programs: a server after an end in order knows nothing of
-    /// them, and waits for nobody. One that is silent is waited for as long as for its leases.
+    /// Clients send first what they have told their programs: a server after an end in order knows
+    /// nothing of them, and waits for nobody. One that is silent is waited for as long as for its
+    /// leases.
     pub fn stop(&self) {
         if self.shared.stopping.swap(true, Ordering::AcqRel) {
             return;
@@ -396,7 +399,8 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Does something twice a second on a thread of its own, until it says that it is over or the server is gone.
+    /// Does something twice a second on a thread of its own, until it says that it is over or the
+    /// server is gone.
     fn now_and_then(self: &Arc<Self>, thread: &str, work: fn(&Shared) -> bool) -> io::Result<()> {
         let (shared, clock) = (Arc::downgrade(self), self.env.clone());
         let turns = move || {
@@ -445,8 +449,8 @@ impl Shared {
         }
     }
 
-    /// Hangs up on a stranger if there are too many: on the one that was silent the longest, of the address
-    /// that most of them have. A machine that only connects does not keep others out.
+    /// Hangs up on a stranger if there are too many: on the one that was silent the longest, of the
+    /// address that most of them have. A machine that only connects does not keep others out.
     fn make_room(&self) {
         let mut all = self.strangers.lock();
         if all.len() < STRANGERS_MAX {
@@ -632,8 +636,8 @@ impl Shared {
         }
     }
 
-    /// Runs changes that clients have told their programs and that the process before has not answered: the
-    /// first that anybody asks for, so nobody has seen what they change.
+    /// Runs changes that clients have told their programs and that the process before has not
+    /// answered: the first that anybody asks for, so nobody has seen what they change.
     fn run_parked(self: &Arc<Self>) {
         for (number, slot, caller, behind, op) in self.recovery.take_parked() {
             let session = self.sessions.lock().get(&number).cloned();
@@ -652,14 +656,16 @@ impl Shared {
                 _ => (),
             }
         }
-        // before anybody changes what nobody has leases on: after one more crash these would come later
+        // before anybody changes what nobody has leases on: after one more crash these would come
+        // later
         if let Err(e) = self.store.commit() {
             tracing::error!("what clients had not sent cannot be made durable: {e}");
         }
     }
 
-    /// A change that its client has told does not follow the last call in its slot. What was told after it may build
-    /// on it, and does not run either: not even after one more crash, when others have gone on without it.
+    /// A change that its client has told does not follow the last call in its slot. What was told
+    /// after it may build on it, and does not run either: not even after one more crash, when
+    /// others have gone on without it.
     fn end_before_ready(&self, session: &Arc<Session>, why: &str) {
         tracing::error!("{}: {why}: its session ends", session.host().name);
         // durable with what runs meanwhile, before others go on
@@ -669,8 +675,8 @@ impl Shared {
         self.end_session(session, why);
     }
 
-    /// Before a silent client loses exclusive leases: a process after this one must not take what the client
-    /// has not sent for something that comes first. All that it was told is durable.
+    /// Before a silent client loses exclusive leases: a process after this one must not take what
+    /// the client has not sent for something that comes first. All that it was told is durable.
     fn expel(&self, session: &Arc<Session>, silent: Option<Nanos>) {
         session.expel(silent);
         let stored = self.store_session(session, true).and_then(|()| self.store.sync());
@@ -708,7 +714,8 @@ impl Shared {
         is_at_work.then(|| session.clone())
     }
 
-    /// The session that a client goes on with, if it is its own; else a new one. Reads what is stored of it.
+    /// The session that a client goes on with, if it is its own; else a new one. Reads what is
+    /// stored of it.
     fn session(&self, of: Letting) -> Result<(Arc<Session>, Standing), (Refusal, String)> {
         if let Some(session) = self.going_on(&of) {
             return Ok((session, Standing::Resumed));
@@ -758,7 +765,8 @@ impl Shared {
         Ok((session, if known.is_some() { Standing::Known } else { Standing::New }))
     }
 
-    /// What the host of a session may do holds from now on; if there is no such host, the session ends.
+    /// What the host of a session may do holds from now on; if there is no such host, the session
+    /// ends.
     fn host_changed(&self, session: &Arc<Session>) {
         match self.hosts.host_of(&session.key) {
             Some((name, grant)) if name == session.host().name => {
@@ -773,8 +781,8 @@ impl Shared {
                 if is_same && !is_checked {
                     return session.set_host(Host { name, grant });
                 }
-                // it may know inodes of snapshots, which do not say of which volume they are, and keep
-                // copies of what its users may not see
+                // it may know inodes of snapshots, which do not say of which volume they are, and
+                // keep copies of what its users may not see
                 self.end_session(session, "what the host may use was changed");
             }
             _ => self.end_session(session, "the host was removed"),

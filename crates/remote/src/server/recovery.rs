@@ -1,11 +1,11 @@
-//! After a crash of the server before: its clients ask again for what they were told of, and nothing
-//! else runs until all have done so, or were waited for long enough.
+//! After a crash of the server before: its clients ask again for what they were told of, and
+//! nothing else runs until all have done so, or were waited for long enough.
 //!
-//! The changes of all clients are done again in one order, that of their numbers: the lowest of those at
-//! hand runs when each client that is waited for has sent its next, or has said that there is none. So a
-//! client's changes are kept in memory a few at a time. A client that does not come back within
-//! [`WAIT_TIME`] is closed: durably, before anything else runs, so that it does not come after others
-//! have gone on without it.
+//! The changes of all clients are done again in one order, that of their numbers: the lowest of
+//! those at hand runs when each client that is waited for has sent its next, or has said that there
+//! is none. So a client's changes are kept in memory a few at a time. A client that does not come
+//! back within [`WAIT_TIME`] is closed: durably, before anything else runs, so that it does not
+//! come after others have gone on without it.
 
 use super::admit;
 use super::in_order::Coming;
@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a client is waited for, at first and after each thing that it has sent. Its leases have run
-/// out then, too.
+/// How long a client is waited for, at first and after each thing that it has sent. Its leases have
+/// run out then, too.
 const WAIT_TIME: Nanos = TAKEN_AFTER;
-/// How long all clients together may take, and then those that go on asking: one that never ends must not
-/// keep the cell from all others.
+/// How long all clients together may take, and then those that go on asking: one that never ends
+/// must not keep the cell from all others.
 const TIME_MAX: Nanos = 120_000_000_000;
 const TIME_OF_BUSY_MAX: Nanos = 600_000_000_000;
 /// Bytes of changes of one client at hand, above which no more are read from it.
@@ -37,8 +37,8 @@ const PARKED_BYTES_MAX: usize = 2 * BEHIND_BYTES_MAX as usize + FRAME_BYTES_MAX;
 const UNANSWERED_BYTES_MAX: usize = 256 << 20;
 /// How often clients hear that the server is there.
 const SAY_STEP: Nanos = 1_000_000_000;
-/// How long clients may take to name the inodes that they have references to, and sessions that were away to
-/// come back.
+/// How long clients may take to name the inodes that they have references to, and sessions that
+/// were away to come back.
 const REFER_TIME: Nanos = 120_000_000_000;
 /// How often the clock is looked at.
 const STEP: Duration = Duration::from_millis(50);
@@ -81,8 +81,8 @@ struct Awaited {
     caught_up: bool,
 }
 
-/// A change that was not answered: its session, its slot, who asked, what was told, the operation as in
-/// messages.
+/// A change that was not answered: its session, its slot, who asked, what was told, the operation
+/// as in messages.
 pub(super) type Parked = (u64, Slot, Caller, Behind, Vec<u8>);
 
 /// A change that is to be done again.
@@ -150,7 +150,8 @@ impl Recovery {
             .filter(|record| !record.away)
             .map(|record| (record.number, Awaited::new(until)))
             .collect();
-        // also those that are not waited for: they come for the inodes that their programs have open
+        // also those that are not waited for: they come for the inodes that their programs have
+        // open
         let referring = known.keys().copied().collect();
         let state = Mutex::new(State { known, awaited, referring, over: false, kept_until: Nanos::MAX });
         Recovery { env: env.clone(), state, changed: Condvar::new() }
@@ -172,8 +173,8 @@ impl Recovery {
         self.state.lock().known.insert(record.number, record);
     }
 
-    /// The client of a session that is waited for is there, and begins. False: it is not waited for, or has
-    /// caught up.
+    /// The client of a session that is waited for is there, and begins. False: it is not waited
+    /// for, or has caught up.
     pub(super) fn begins(&self, session: &Arc<Session>) -> bool {
         let mut state = self.state.lock();
         let until = self.env.awake() + WAIT_TIME;
@@ -259,7 +260,8 @@ impl Recovery {
         Ok(())
     }
 
-    /// Whether changes of a session that were not answered are kept until all told ones are done again.
+    /// Whether changes of a session that were not answered are kept until all told ones are done
+    /// again.
     pub(super) fn is_parking(&self, session: &Session) -> bool {
         let state = self.state.lock();
         !state.over && state.awaited.get(&session.id.number).is_some_and(|awaited| !awaited.caught_up)
@@ -303,8 +305,8 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// A session has named all inodes that it has references to, or is over. Whether no other is left that
-    /// has not.
+    /// A session has named all inodes that it has references to, or is over. Whether no other is
+    /// left that has not.
     pub(super) fn has_referred(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         state.referring.remove(&number) && state.referring.is_empty()
@@ -319,9 +321,10 @@ impl Recovery {
         self.changed.notify_all();
     }
 
-    /// Does all changes again, and returns when nothing more is waited for: then [`Recovery::finish`] is to be
-    /// called. `close` is told of each session that is closed, before anything goes on without it; returns all
-    /// of these. `lost` is told of each change that cannot be done again: of whom, about what, and why.
+    /// Does all changes again, and returns when nothing more is waited for: then
+    /// [`Recovery::finish`] is to be called. `close` is told of each session that is closed, before
+    /// anything goes on without it; returns all of these. `lost` is told of each change that cannot
+    /// be done again: of whom, about what, and why.
     ///
     /// # Errors
     /// When what was done cannot be made durable.
@@ -401,7 +404,8 @@ impl Recovery {
         self.state.lock().referring.contains(&number)
     }
 
-    /// When time is over: sessions that have not come back, and whether some had not named their inodes.
+    /// When time is over: sessions that have not come back, and whether some had not named their
+    /// inodes.
     pub(super) fn take_late(&self) -> Option<(Vec<u64>, bool)> {
         let mut state = self.state.lock();
         if self.env.awake() < state.kept_until {
@@ -419,8 +423,8 @@ impl Recovery {
 }
 
 impl State {
-    /// Clients that are not read from now, or not answered, are to know that the server is there, and it that they
-    /// are.
+    /// Clients that are not read from now, or not answered, are to know that the server is there,
+    /// and it that they are.
     fn say_something(&self, now: Nanos) {
         for session in self.awaited.values().filter_map(|awaited| awaited.session.as_ref()) {
             if let Some(connection) = session.connection() {

@@ -1,9 +1,9 @@
 //! Rights of users of restricted hosts, which the server checks itself.
 //!
 //! The kernel of a host checks what its users may do. A host that may speak for some users only, or
-//! whose root is nobody, may lie about that. So for such a host the server makes the checks of Linux
-//! with each operation: those that a kernel makes for a mount with `default_permissions`. Three
-//! things differ, as no file is open at the server:
+//! whose root is nobody, may lie about that. So for such a host the server makes the checks of
+//! Linux with each operation: those that a kernel makes for a mount with `default_permissions`.
+//! Three things differ, as no file is open at the server:
 //!
 //! * An inode must be known to the session: the client holds a reference to it, which it got by
 //!   looking up a name in a directory that its user may search. So numbers of inodes cannot be
@@ -100,7 +100,8 @@ impl Checks<'_> {
         match op {
             Op::Lookup { dir, .. } => drop(self.may(dir, X)?),
             Op::List { .. } => return self.list(op),
-            // who knows an inode may see what these tell; which names a user may see the cell checks
+            // who knows an inode may see what these tell; which names a user may see the cell
+            // checks
             Op::GetAttr { .. } | Op::ReadLink { .. } | Op::StatFs { .. } | Op::ListXattr { .. } => (),
             Op::Fsync { .. } | Op::SyncAll => (),
             Op::SetAttr { node, set } => return Ok(Op::SetAttr { node, set: self.set_attr(node, set)? }),
@@ -184,8 +185,8 @@ impl Checks<'_> {
         self.is_root() || rights::is_in(&self.ctx, gid)
     }
 
-    /// Who may read a directory but not search it sees names and no attributes: with them the client
-    /// would get references.
+    /// Who may read a directory but not search it sees names and no attributes: with them the
+    /// client would get references.
     fn list<'o>(&self, op: Op<'o>) -> Result<Op<'o>> {
         let Op::List { dir, after, limit, attrs } = op else { return Ok(op) };
         let of = self.may(dir, R)?;

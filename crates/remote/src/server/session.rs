@@ -67,7 +67,8 @@ pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) key: PublicKey,
     since: Nanos,
-    /// Held while something is done that its client has said, and while its client gets another connection.
+    /// Held while something is done that its client has said, and while its client gets another
+    /// connection.
     hearing: Mutex<()>,
     state: Mutex<State>,
     /// What its host asks for is counted there.
@@ -81,18 +82,20 @@ pub(super) struct Session {
     away: AtomicBool,
     /// Exclusive leases of its client were taken, and the client does not know that.
     expelled: AtomicBool,
-    /// How often they were, and how long nothing was heard before they were taken last; 0: it was there.
+    /// How often they were, and how long nothing was heard before they were taken last; 0: it was
+    /// there.
     times_expelled: AtomicUsize,
     silence: AtomicU64,
     /// A process before had noted that it was away.
     was_away: bool,
-    /// The number of the last change that the client was told of, and up to which it knows that they are durable.
+    /// The number of the last change that the client was told of, and up to which it knows that
+    /// they are durable.
     told: AtomicU64,
     durable: AtomicU64,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
-    /// The client is a gateway, which keeps no copies. It names inodes of snapshots without references: the
-    /// snapshots that it was told of are noted.
+    /// The client is a gateway, which keeps no copies. It names inodes of snapshots without
+    /// references: the snapshots that it was told of are noted.
     is_gateway: AtomicBool,
     views: Mutex<FxHashSet<u32>>,
     pub(super) logins: Logins,
@@ -188,7 +191,8 @@ impl Like {
     }
 }
 
-/// What of an answer the client may keep: of what it tells, that on which the client has got leases.
+/// What of an answer the client may keep: of what it tells, that on which the client has got
+/// leases.
 fn leased(like: Option<Like>, result: &Result<Reply>) -> Leased {
     let Granted { nodes, exclusive: alone, snapshot_dir, mut changed } = leases::take_granted();
     let references = || result.iter().flat_map(Reply::references);
@@ -266,8 +270,8 @@ impl Session {
         }
     }
 
-    /// Its client is a gateway; whether that is new. Its doors make durable what they answer, so the session need
-    /// not survive the process.
+    /// Its client is a gateway; whether that is new. Its doors make durable what they answer, so
+    /// the session need not survive the process.
     pub(super) fn is_of_gateway(&self) -> bool {
         !self.is_gateway.swap(true, Ordering::Relaxed)
     }
@@ -313,8 +317,8 @@ impl Session {
         self.times_expelled.load(Ordering::Acquire)
     }
 
-    /// How long nothing was heard of its client before exclusive leases were taken from it last, if they were; 0:
-    /// it was there, and kept them.
+    /// How long nothing was heard of its client before exclusive leases were taken from it last, if
+    /// they were; 0: it was there, and kept them.
     pub(super) fn silence(&self) -> Option<Nanos> {
         (self.times_expelled() > 0).then(|| self.silence.load(Ordering::Acquire))
     }
@@ -341,8 +345,8 @@ impl Session {
         self.told.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
     }
 
-    /// From now on it is away, if all is durable that its client was told of, and nothing is at work. Its
-    /// client comes back by another connection.
+    /// From now on it is away, if all is durable that its client was told of, and nothing is at
+    /// work. Its client comes back by another connection.
     pub(super) fn goes_away(&self) -> bool {
         let mut state = self.state.lock();
         let is_at_work = state.slots.iter().any(Place::is_running);
@@ -358,8 +362,8 @@ impl Session {
         true
     }
 
-    /// Its client was silent for too long: nothing that it has sent counts any more, and it comes back by
-    /// another connection.
+    /// Its client was silent for too long: nothing that it has sent counts any more, and it comes
+    /// back by another connection.
     pub(super) fn expel(&self, silent: Option<Nanos>) {
         let mut state = self.state.lock();
         self.silence.store(silent.unwrap_or(0), Ordering::Release);
@@ -387,8 +391,8 @@ impl Session {
         state.slots.is_empty() && state.connection.is_none() && !state.is_known
     }
 
-    /// Does what came by a connection, while the session has that one. `None`: it has another by now, by which its
-    /// client says again what was not answered.
+    /// Does what came by a connection, while the session has that one. `None`: it has another by
+    /// now, by which its client says again what was not answered.
     pub(super) fn hear<R>(&self, line: &Arc<Line>, act: impl FnOnce() -> R) -> Option<R> {
         let _hearing = self.hearing.lock();
         let of_line = |connection: &Arc<Line>| Arc::ptr_eq(connection, line);
@@ -440,8 +444,8 @@ impl Session {
         self.state.lock().connection.clone()
     }
 
-    /// Answers go there from now on. The connection before ends: what came by it is done by now, or never is.
-    /// False: the session has ended.
+    /// Answers go there from now on. The connection before ends: what came by it is done by now, or
+    /// never is. False: the session has ended.
     pub(super) fn connected(&self, connection: &Arc<Line>) -> bool {
         let _hearing = self.hearing.lock();
         let mut state = self.state.lock();
@@ -467,8 +471,8 @@ impl Session {
         }
     }
 
-    /// Ends it if its client has been away for too long; whether it has ended. One that was not used has
-    /// nothing to come back to.
+    /// Ends it if its client has been away for too long; whether it has ended. One that was not
+    /// used has nothing to come back to.
     pub(super) fn expire(&self, now: Nanos) -> bool {
         let mut state = self.state.lock();
         let is_unused = state.slots.is_empty() && state.was_connected && !state.is_known;
@@ -551,7 +555,8 @@ impl Session {
         }
     }
 
-    /// What a process before has done is lost. If its client has had the answer, any later call comes next.
+    /// What a process before has done is lost. If its client has had the answer, any later call
+    /// comes next.
     pub(super) fn not_done(&self, lsn: u64) {
         let is_it = |at: &&mut Place| matches!(at.call, Progress::Done(told) if told.lsn == lsn);
         if let Some(at) = self.state.lock().slots.iter_mut().find(is_it) {
@@ -642,8 +647,8 @@ impl Session {
         }
     }
 
-    /// [`Session::admit`] for what was done before, as the client says: what the host may not do now it has to
-    /// prove, and cannot.
+    /// [`Session::admit`] for what was done before, as the client says: what the host may not do
+    /// now it has to prove, and cannot.
     pub(super) fn admit_again(&self, caller: &Caller, op: &Op<'_>) -> Result<(Ctx, bool)> {
         let host = self.host();
         let ctx = self.user_of(&host.grant, caller, op)?;
@@ -712,8 +717,8 @@ fn wrong(slot: Slot, last: u32, how: &str) -> Begun {
     ))
 }
 
-/// Whether a call may come in a slot of which no more is known than a change that a process before has done in it,
-/// or nothing: others may have followed.
+/// Whether a call may come in a slot of which no more is known than a change that a process before
+/// has done in it, or nothing: others may have followed.
 fn is_later(number: u32, at: &Place) -> bool {
     let never = at.number == 0 && matches!(at.call, Progress::Running);
     number > 0
@@ -759,8 +764,8 @@ pub(super) struct Settled {
 }
 
 impl Answer {
-    /// Whether the call is not answered with this error: probably the cell is closed, or another server's. It was not
-    /// done, and is sent again to the next server.
+    /// Whether the call is not answered with this error: probably the cell is closed, or another
+    /// server's. It was not done, and is sent again to the next server.
     pub(super) fn is_undone_by(&self, e: &Error) -> bool {
         matches!(e, Error::Io(_)) && (self.ended.load(Ordering::Acquire) || self.hosts.is_lost())
     }
@@ -795,8 +800,8 @@ impl Answer {
     }
 }
 
-/// Whether an answer may be wrong when it is given again: the request may have its lock by then, and what told
-/// its client so may be lost.
+/// Whether an answer may be wrong when it is given again: the request may have its lock by then,
+/// and what told its client so may be lost.
 fn is_passing(result: &Result<Reply>) -> bool {
     matches!(result, Ok(Reply::Lock(LockReply::Waits)))
 }

@@ -113,7 +113,8 @@ impl Peer {
         }
     }
 
-    /// Returns when the client has taken all that was said, and expects that it asks for nothing before.
+    /// Returns when the client has taken all that was said, and expects that it asks for nothing
+    /// before.
     pub fn has_heard(&mut self) {
         self.say(&ToClient::Recall { number: 1, nodes: Vec::new() });
         let bytes = self.hear();

@@ -1,6 +1,6 @@
-//! Judges a history: whether there is an order of all operations, each between when it was asked and when it
-//! was answered, in which one file system would have given these answers (linearizability, by the search of
-//! Wing and Gong with the states that were seen).
+//! Judges a history: whether there is an order of all operations, each between when it was asked
+//! and when it was answered, in which one file system would have given these answers
+//! (linearizability, by the search of Wing and Gong with the states that were seen).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -191,8 +191,8 @@ impl State {
     }
 }
 
-/// Changes that a server may have answered that came after the one that made them: it tells what the file is like
-/// then. The attributes are judged as if they had been asked for at the same time.
+/// Changes that a server may have answered that came after the one that made them: it tells what
+/// the file is like then. The attributes are judged as if they had been asked for at the same time.
 pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
     let apart = |event: &Event| match (&event.asked, &event.said) {
         (Asked::Make(_) | Asked::Link { .. } | Asked::Chmod { .. }, Said::Attr(node, _)) => {
@@ -204,9 +204,10 @@ pub fn with_attributes_apart(events: &[Event]) -> Vec<Event> {
     events.iter().flat_map(apart).collect()
 }
 
-/// Leaves out what a server may have shown before it crashed of changes that it had not answered yet: these are
-/// undone, and made again later. That is what was only seen between the first of them and the crash, and whatever
-/// speaks of inodes that nobody was told to have made: they are made again as others.
+/// Leaves out what a server may have shown before it crashed of changes that it had not answered
+/// yet: these are undone, and made again later. That is what was only seen between the first of
+/// them and the crash, and whatever speaks of inodes that nobody was told to have made: they are
+/// made again as others.
 pub fn without_unanswered(events: Vec<Event>, crashed_at: Option<u64>, made: &BTreeSet<Node>) -> Vec<Event> {
     let crashed_at = crashed_at.unwrap_or_default();
     let is_cut_off = |event: &&Event| event.asked_at <= crashed_at && event.answered_at > crashed_at;
@@ -232,8 +233,8 @@ pub fn without_unanswered(events: Vec<Event>, crashed_at: Option<u64>, made: &BT
     events.into_iter().filter(|event| speaks_of_made(event) && !may_be_undone(event)).collect()
 }
 
-/// The states in which the file system may be after these events, at most 128, if it was in one of these before.
-/// None: no order explains the answers.
+/// The states in which the file system may be after these events, at most 128, if it was in one of
+/// these before. None: no order explains the answers.
 pub fn judge(before: &BTreeSet<State>, events: &[Event]) -> BTreeSet<State> {
     assert!(events.len() <= 128, "too many events");
     let all: u128 = if events.len() == 128 { u128::MAX } else { (1 << events.len()) - 1 };

@@ -35,8 +35,8 @@ pub struct Table {
     pub invites: Mutex<Vec<(String, Grant)>>,
     /// What gateways are told.
     pub told: Mutex<(u64, Vec<u8>)>,
-    /// Users by their tokens. One that begins with `slow` takes a while; of others nothing can be said while
-    /// [`Table::is_silent`].
+    /// Users by their tokens. One that begins with `slow` takes a while; of others nothing can be
+    /// said while [`Table::is_silent`].
     pub tokens: Mutex<BTreeMap<String, CellUser>>,
     pub is_silent: AtomicBool,
 }
@@ -201,8 +201,9 @@ impl Rig {
         self.start_again();
     }
 
-    /// Another server starts with the cell as it is on disk now, where another port is; the one before does not know.
-    /// Whoever was connected must not hear of it any more, and `lead_on` leads them to the other one.
+    /// Another server starts with the cell as it is on disk now, where another port is; the one
+    /// before does not know. Whoever was connected must not hear of it any more, and `lead_on`
+    /// leads them to the other one.
     pub fn die(&mut self, lead_on: impl FnOnce(SocketAddr)) -> Dead {
         let left = copy_of(self.dir.path());
         let server = self.server.take();
@@ -261,7 +262,8 @@ impl Rig {
     }
 }
 
-/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that they speak of.
+/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that
+/// they speak of.
 fn copy_of(cell: &std::path::Path) -> TempDir {
     let copy = |left: &TempDir, what: &str| {
         let (from, to) = (cell.join(what), left.path().join(what));

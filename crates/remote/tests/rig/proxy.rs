@@ -1,4 +1,5 @@
-//! A network between a client and a server that cuts connections, delays and loses what a test says.
+//! A network between a client and a server that cuts connections, delays and loses what a test
+//! says.
 
 use leeward_env::Env;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! A cell. Users act from a restricted host, as its kernel would: they look up each name on the way.
+//! A cell. Users act from a restricted host, as its kernel would: they look up each name on the
+//! way.
 
 use super::{Do, Kind, NOBODY, READ_ACL, THINGS, User, World, XATTRS, value};
 use crate::rig::Rig;

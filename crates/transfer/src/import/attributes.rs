@@ -43,8 +43,8 @@ struct Extended {
 }
 
 impl Pass {
-    /// Makes all attributes of the target those of the source. Times come last: the other calls
-    /// do not change them, but content does. What the target refused keeps another time, so that each
+    /// Makes all attributes of the target those of the source. Times come last: the other calls do
+    /// not change them, but content does. What the target refused keeps another time, so that each
     /// pass looks at it and tells it again.
     pub(super) fn attributes(&self, from: &Inode, stat: &Stat, to: &Inode) -> Result<(), Problem> {
         let there = to.stat().target()?;
@@ -75,8 +75,9 @@ impl Pass {
     }
 
     /// Sets the permissions. A file that could not get its owner gets no setuid and setgid: they
-    /// would make its program run as somebody else than in the source. Without its ACL the group gets
-    /// only what the ACL gave it: the bits of the mode were the mask, so what anybody in the ACL had.
+    /// would make its program run as somebody else than in the source. Without its ACL the group
+    /// gets only what the ACL gave it: the bits of the mode were the mask, so what anybody in the
+    /// ACL had.
     fn set_mode(&self, to: &Inode, stat: &Stat, group: Option<u32>) -> Result<(), Problem> {
         let there = to.stat().target()?;
         let owned = (there.uid, there.gid) == (stat.uid, stat.gid);

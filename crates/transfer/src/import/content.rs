@@ -75,8 +75,8 @@ impl Pass {
         Ok(true)
     }
 
-    /// Whether both have the same content: only what at least one of them has as data is read. Says no
-    /// if the source changes meanwhile.
+    /// Whether both have the same content: only what at least one of them has as data is read. Says
+    /// no if the source changes meanwhile.
     pub(super) fn is_same_content(
         &self,
         worker: &mut Worker,

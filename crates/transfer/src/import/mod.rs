@@ -6,8 +6,8 @@
 //!
 //! Several threads share the work (`queue`): directories (`directory`), and parts of their names
 //! (`entry`). A file is compared by length and time, and by content where these may deceive
-//! (`state`). It is written in place and gets its time last, so a pass that is killed leaves no file
-//! that looks right and is not. Names of one inode are put together at the end (`links`).
+//! (`state`). It is written in place and gets its time last, so a pass that is killed leaves no
+//! file that looks right and is not. Names of one inode are put together at the end (`links`).
 
 mod attributes;
 mod content;
@@ -111,8 +111,8 @@ pub struct Summary {
     pub mounts_left_out: u64,
     /// Names whose owner could not be set.
     pub owners_left_out: u64,
-    /// Names whose group may do less than their mode says: their ACL could not be set, and with it the
-    /// bits of the group say what anybody in it may do.
+    /// Names whose group may do less than their mode says: their ACL could not be set, and with it
+    /// the bits of the group say what anybody in it may do.
     pub groups_narrowed: u64,
     /// Extended attributes that were left out, with how often: those that only the source
     /// understands (ACLs of NFSv4 are one), and those that the target does not take.

@@ -11,8 +11,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Names for directories that are being removed. A pass that is killed may leave one, which the next
-/// pass removes like any other.
+/// Names for directories that are being removed. A pass that is killed may leave one, which the
+/// next pass removes like any other.
 fn going_name() -> io::Result<CString> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (process, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -56,8 +56,8 @@ impl Pass {
         removed
     }
 
-    /// Goes down one directory at a time. Leaves in `levels` those that stay with what was not reached.
-    /// Returns whether all is gone.
+    /// Goes down one directory at a time. Leaves in `levels` those that stay with what was not
+    /// reached. Returns whether all is gone.
     fn remove_levels(&self, dir: &Dir, levels: &mut Vec<Level>) -> io::Result<bool> {
         let mut keeps = false;
         while let Some(level) = levels.last_mut() {

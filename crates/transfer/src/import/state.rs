@@ -71,8 +71,8 @@ impl State {
         (&self.source[..], self.root) == (source, root) && !other_birth
     }
 
-    /// What still holds for a pass that begins now and brings this: no moment that is yet to come, and
-    /// nothing of passes that left other names out.
+    /// What still holds for a pass that begins now and brings this: no moment that is yet to come,
+    /// and nothing of passes that left other names out.
     pub(super) fn still(self, scope: String, now: i64) -> State {
         let since = self.since.filter(|since| *since <= now && self.scope == scope);
         let is_future = self.synced > now.saturating_add(CLOCKS_DIFFER);

@@ -29,8 +29,8 @@ impl Place {
         self.at(name)
     }
 
-    /// A tree with everything. Its paths are longer than a system call takes if `levels` are more than
-    /// 38; no program that unpacks archives bears that.
+    /// A tree with everything. Its paths are longer than a system call takes if `levels` are more
+    /// than 38; no program that unpacks archives bears that.
     pub fn tree(&self, levels: u32) -> PathBuf {
         run(python("make_tree.py").arg(self.at("source")).arg(levels.to_string()));
         self.at("source")

@@ -34,7 +34,8 @@ impl Gate {
         if self.wake_runner(state, now) { None } else { state.next(self.0.options, now) }
     }
 
-    /// Has a thread of its own run a turn that has begun. It comes back when the system refuses the only thread.
+    /// Has a thread of its own run a turn that has begun. It comes back when the system refuses the
+    /// only thread.
     #[must_use]
     pub(super) fn hand_over(&self, state: &mut GateState, turn: (Turn, Queued)) -> Option<(Turn, Queued)> {
         state.runners.handed.push_back(turn);

@@ -1,14 +1,15 @@
-//! Locks of programs on files, for all machines that have mounted a cell: one table at the server, for
-//! all sessions and its own mount.
+//! Locks of programs on files, for all machines that have mounted a cell: one table at the server,
+//! for all sessions and its own mount.
 //!
-//! A request that must wait takes no thread: it is a closure that is called when the lock is there. Those
-//! who wait are looked at in the order in which they came, and each that nothing is in the way of any more
-//! gets its lock. As on a local file system, a request that nothing is in the way of does not wait for
-//! earlier ones: an owner that has part of what others wait for may take more.
+//! A request that must wait takes no thread: it is a closure that is called when the lock is there.
+//! Those who wait are looked at in the order in which they came, and each that nothing is in the
+//! way of any more gets its lock. As on a local file system, a request that nothing is in the way
+//! of does not wait for earlier ones: an owner that has part of what others wait for may take more.
 //!
-//! **Grace.** A table that begins may follow one of a server that has ended, whose clients still have
-//! locks. For [`GRACE`] from when clients can be heard it only takes what they tell of those, and everything else waits. Later a lock that
-//! is told of is taken if nobody has had a lock on the file since.
+//! **Grace.** A table that begins may follow one of a server that has ended, whose clients still
+//! have locks. For [`GRACE`] from when clients can be heard it only takes what they tell of those,
+//! and everything else waits. Later a lock that is told of is taken if nobody has had a lock on the
+//! file since.
 //!
 //! Closures are called with no lock held.
 
@@ -70,8 +71,9 @@ impl LockTable {
         self.change(|state, answers| state.end_session(session, answers));
     }
 
-    /// Takes or converts a lock. `None`: it waits, and `later` is called; else that comes back. `ticket`: the
-    /// session's number for it; with that of a request that waits it takes the place of that one.
+    /// Takes or converts a lock. `None`: it waits, and `later` is called; else that comes back.
+    /// `ticket`: the session's number for it; with that of a request that waits it takes the place
+    /// of that one.
     pub fn set(
         &self,
         session: u64,
@@ -82,7 +84,8 @@ impl LockTable {
         self.change(|state, answers| state.set(session, request, (ticket, later), answers))
     }
 
-    /// A request with this ticket will come, when its rights were checked: until then it can be cancelled.
+    /// A request with this ticket will come, when its rights were checked: until then it can be
+    /// cancelled.
     ///
     /// # Errors
     /// [`Error::TooManyLocks`], [`Error::Stale`].
@@ -98,8 +101,8 @@ impl LockTable {
     /// Gives up what the owner has in a range.
     ///
     /// # Errors
-    /// [`Error::Invalid`]; [`Error::TooManyLocks`] when it would cut one range in two and the session has too
-    /// many.
+    /// [`Error::Invalid`]; [`Error::TooManyLocks`] when it would cut one range in two and the
+    /// session has too many.
     pub fn unlock(&self, session: u64, node: NodeId, owner: LockOwner, range: LockRange) -> Result<()> {
         self.change(|state, answers| state.unlock(session, node, owner, range, answers))
     }
@@ -122,7 +125,8 @@ impl LockTable {
         self.change(|state, answers| state.cancel(session, ticket, answers))
     }
 
-    /// Takes a lock that a client had at a server before; false: somebody else may have had it since.
+    /// Takes a lock that a client had at a server before; false: somebody else may have had it
+    /// since.
     pub fn tell(&self, session: u64, told: &OwnedLock) -> bool {
         self.change(|state, answers| state.tell(session, told, answers))
     }

@@ -6,13 +6,15 @@ use leeward_fs::locks::{FileLock, LockOwner, LockRange, LockRequest};
 use leeward_fs::{NodeId, Result};
 use std::sync::Arc;
 
-/// Locks that hold between machines, for a front end. Requests are answered by closures, at once or later.
+/// Locks that hold between machines, for a front end. Requests are answered by closures, at once or
+/// later.
 pub trait LockService: Send + Sync + 'static {
-    /// Takes or converts a lock. `ticket`: the front end's number for it, which no other of its requests has.
+    /// Takes or converts a lock. `ticket`: the front end's number for it, which no other of its
+    /// requests has.
     fn set(&self, ctx: &Ctx, request: LockRequest, ticket: u64, answer: LockAnswer);
 
-    /// Whoever waits with this ticket has a signal. Where the lock is not there yet, the request is answered
-    /// [`Error::Interrupted`](leeward_fs::Error::Interrupted), and never gets it.
+    /// Whoever waits with this ticket has a signal. Where the lock is not there yet, the request is
+    /// answered [`Error::Interrupted`](leeward_fs::Error::Interrupted), and never gets it.
     fn cancel(&self, ticket: u64);
 
     /// Gives up what the owner has in a range.

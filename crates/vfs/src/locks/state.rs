@@ -170,8 +170,8 @@ impl State {
         Some((waiter.answer, result))
     }
 
-    /// A lock of `flock` that is to have another mode is given up first, as Linux does: so two who have a
-    /// shared lock and want an exclusive one do not wait for each other for ever.
+    /// A lock of `flock` that is to have another mode is given up first, as Linux does: so two who
+    /// have a shared lock and want an exclusive one do not wait for each other for ever.
     fn begin_conversion(&mut self, place: Place, owner: Owner, mode: LockMode) -> bool {
         let held = self.files.get(&place).and_then(|file| file.owners.get(&owner));
         let held = held.and_then(|holding| holding.ranges.iter().next());
@@ -315,8 +315,8 @@ impl State {
             && held.is_some_and(|held| held.ranges.overlapping(lock.range).any(is_exclusive))
     }
 
-    /// Whether one whom the request would wait for waits for its owner, directly or not. With more owners
-    /// than are looked at it is not known, and waits.
+    /// Whether one whom the request would wait for waits for its owner, directly or not. With more
+    /// owners than are looked at it is not known, and waits.
     fn is_deadlock(&self, waiter: &Waiter) -> bool {
         let mut seen: BTreeSet<Owner> = BTreeSet::new();
         let mut next = self.blockers(waiter.place, waiter.owner, &waiter.lock);

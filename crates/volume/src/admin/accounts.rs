@@ -1,5 +1,5 @@
-//! What requests about users, keys, tokens and hosts share. The control socket decides who may ask: root
-//! and the user who serves the cell.
+//! What requests about users, keys, tokens and hosts share. The control socket decides who may ask:
+//! root and the user who serves the cell.
 
 use crate::admin::Failure;
 use crate::admin::failure::about;

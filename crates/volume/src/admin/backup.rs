@@ -1,4 +1,5 @@
-//! Requests about backups: where volumes are backed up to. The process that serves the cell does that.
+//! Requests about backups: where volumes are backed up to. The process that serves the cell does
+//! that.
 
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
@@ -100,7 +101,8 @@ impl Reply for BackupInfo {
     const KIND: &'static str = "backup";
 }
 
-/// Makes a backup, or changes the one of the same volume to the same place. What is known of the last one stays.
+/// Makes a backup, or changes the one of the same volume to the same place. What is known of the
+/// last one stays.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackupSet {
     /// What it is to be.

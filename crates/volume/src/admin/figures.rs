@@ -1,6 +1,6 @@
 //! Figures of a running cell for metrics. Each layer counts for itself; this module collects the
-//! counts. It takes the lock of the state a few times, each time as long as `lee df` does, and loads
-//! nothing but the paths of schedules.
+//! counts. It takes the lock of the state a few times, each time as long as `lee df` does, and
+//! loads nothing but the paths of schedules.
 
 use crate::admin::{CellStats, Df};
 use crate::pools::Pool;

@@ -130,8 +130,8 @@ impl Request for HostAdd {
     }
 }
 
-/// The record, if a gateway is believed in everything: its door users are all users of the cell. What sends to
-/// copies mounts nothing, and nothing is to be said of how.
+/// The record, if a gateway is believed in everything: its door users are all users of the cell.
+/// What sends to copies mounts nothing, and nothing is to be said of how.
 fn check_kind(host: HostRecord) -> Result<HostRecord, Failure> {
     let mounts = host.read_only || host.root_squash || !host.uids.is_empty() || host.gateway;
     if host.mirror && (mounts || host.trust == Trust::User) {
@@ -386,8 +386,8 @@ fn sha256(secret: &[u8; 16]) -> [u8; 32] {
 
 /// The host whose invitation is valid and has a secret with this hash.
 ///
-/// How long a comparison takes may tell how many bytes of a hash are right. That leads to no secret:
-/// nobody finds one from its hash.
+/// How long a comparison takes may tell how many bytes of a hash are right. That leads to no
+/// secret: nobody finds one from its hash.
 fn invited<'a>(
     accounts: &'a Accounts,
     secret_hash: &[u8; 32],

@@ -10,8 +10,8 @@ use std::fmt;
 
 /// Start of access key ids, so that somebody who finds one knows what it is.
 const KEY_PREFIX: &str = "LEEW";
-/// Letters of an access key id after that, and of a secret, 5 bits each. None needs quoting anywhere, nor do programs
-/// take what begins with one for an option.
+/// Letters of an access key id after that, and of a secret, 5 bits each. None needs quoting
+/// anywhere, nor do programs take what begins with one for an option.
 const KEY_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// An S3 key, without its secret.

@@ -1,4 +1,5 @@
-//! Requests about mirrors: where copies of volumes are kept up to date. The process that serves the cell does that.
+//! Requests about mirrors: where copies of volumes are kept up to date. The process that serves the
+//! cell does that.
 
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::format::inode::{MIRRORS_MAX, MirrorRecord};

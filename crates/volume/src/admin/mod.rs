@@ -4,8 +4,8 @@
 //! `request.rs` has the list of all requests. A family of requests, such as quotas, is a file; one
 //! that does more, such as volumes, is a folder with a file for each request. Requests and replies
 //! are plain data with serde: the control socket carries them as JSON, and `--json` prints replies
-//! as they are. `failure.rs`, `scrub_status.rs` and `snap/changes.rs` are words that the rooms below
-//! use, too.
+//! as they are. `failure.rs`, `scrub_status.rs` and `snap/changes.rs` are words that the rooms
+//! below use, too.
 //!
 //! Paths are absolute within the cell: `/` is the root of the root volume.
 

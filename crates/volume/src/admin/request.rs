@@ -73,9 +73,10 @@ impl Shard {
     }
 }
 
-/// `NAME NOTED,` for each request; all are in [`admin`](crate::admin). Those that are `noted` are kept in
-/// the event log of the cell: they change something, and somebody may want to know later who asked. Others
-/// change nothing, are asked again and again by the cells themselves, or are in the log of a volume.
+/// `NAME NOTED,` for each request; all are in [`admin`](crate::admin). Those that are `noted` are
+/// kept in the event log of the cell: they change something, and somebody may want to know later
+/// who asked. Others change nothing, are asked again and again by the cells themselves, or are in
+/// the log of a volume.
 macro_rules! requests {
     ($($name:ident $noted:ident,)*) => {
         /// A request of any kind, as the control socket carries it: `{"request":"volume-show",…}`.

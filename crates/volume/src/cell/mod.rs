@@ -336,8 +336,8 @@ impl Cell {
         self.admin_as(&Ctx::system(), request, progress)
     }
 
-    /// Runs a request in the name of a user. Requests about snapshots and recycle bins check what the
-    /// user may.
+    /// Runs a request in the name of a user. Requests about snapshots and recycle bins check what
+    /// the user may.
     pub fn admin_as<R: Request>(
         &self,
         ctx: &Ctx,
@@ -428,9 +428,9 @@ impl Cell {
     /// [`Cell::accounts`] has it then. The host's former key is not valid any more.
     ///
     /// # Errors
-    /// `EACCES`, with one text, when no invitation has this secret: it was never made, was used, has
-    /// expired, or its host was removed. `EEXIST` when another host has the key. When it cannot be made
-    /// durable: then the invitation may be used up or not.
+    /// `EACCES`, with one text, when no invitation has this secret: it was never made, was used,
+    /// has expired, or its host was removed. `EEXIST` when another host has the key. When it cannot
+    /// be made durable: then the invitation may be used up or not.
     pub fn enrol_host(&self, secret: &[u8; 16], key: [u8; 32]) -> std::result::Result<String, Failure> {
         self.shard.enrol_host(secret, key)
     }
@@ -463,8 +463,8 @@ impl Cell {
         }
     }
 
-    /// Makes everything durable and ends the threads: all that operations have answered. Later calls
-    /// fail. Idempotent. A cell that was lost is only left.
+    /// Makes everything durable and ends the threads: all that operations have answered. Later
+    /// calls fail. Idempotent. A cell that was lost is only left.
     pub fn close(&self) -> std::result::Result<(), Failure> {
         if !self.shard.calls.close() {
             return Ok(());
@@ -512,8 +512,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Everything is durable, so the next process need not wait for clients, which come back for the inodes that their
-    /// programs have open; if it did not wait for them after a crash before.
+    /// Everything is durable, so the next process need not wait for clients, which come back for
+    /// the inodes that their programs have open; if it did not wait for them after a crash before.
     fn leave_sessions(&self) -> Result<()> {
         if self.shard.lock().sessions.are_awaited() {
             return Ok(());

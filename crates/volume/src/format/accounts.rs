@@ -1,5 +1,5 @@
-//! How users, their S3 keys, the keys that tokens are signed with, hosts and the cell's own key pair
-//! are stored, and how many there may be.
+//! How users, their S3 keys, the keys that tokens are signed with, hosts and the cell's own key
+//! pair are stored, and how many there may be.
 
 use crate::format::stored::Stored;
 use leeward_fs::accounts::{
@@ -116,10 +116,11 @@ impl Stored for SigningRecord {
 }
 
 impl Stored for HostRecord {
-    /// The encoding: version, flags (1: has enrolled, 2: is invited, 4: read only, 8: root is squashed,
-    /// 16: users are trusted and not the host, 32: is a gateway, 64: sends to copies), created i64; with flag 1: key (32 bytes), enrolled i64;
-    /// with flag 2: SHA-256 of the secret (32 bytes), expires i64; number of volumes u16, volumes u32
-    /// each; number of ranges of user ids u16, first and last u32 each.
+    /// The encoding: version, flags (1: has enrolled, 2: is invited, 4: read only, 8: root is
+    /// squashed, 16: users are trusted and not the host, 32: is a gateway, 64: sends to copies),
+    /// created i64; with flag 1: key (32 bytes), enrolled i64; with flag 2: SHA-256 of the secret
+    /// (32 bytes), expires i64; number of volumes u16, volumes u32 each; number of ranges of user
+    /// ids u16, first and last u32 each.
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, host_flags(self)];
         out.extend_from_slice(&self.created_secs.to_be_bytes());

@@ -113,12 +113,13 @@ pub struct LastTest {
 }
 
 impl Stored for BackupsRecord {
-    /// The encoding: version, number u8, and of each: length u16 and text of the place, of the path of the password
-    /// file, of what is kept; interval u32, since i64, pruned i64, whether there is a last one u8, and with that its
-    /// snapshot (length u16, text), id (32 bytes), begun i64, duration u64, bytes stored, files read, bytes read u64.
-    /// Since version 2 then: interval of tests u32, whether there was one u8, and with that its id (32 bytes), end i64,
-    /// names, files, bytes u64, whether that was all u8, differences u64, number of those in words u8, and each (length
-    /// u16, text).
+    /// The encoding: version, number u8, and of each: length u16 and text of the place, of the path
+    /// of the password file, of what is kept; interval u32, since i64, pruned i64, whether there is
+    /// a last one u8, and with that its snapshot (length u16, text), id (32 bytes), begun i64,
+    /// duration u64, bytes stored, files read, bytes read u64. Since version 2 then: interval of
+    /// tests u32, whether there was one u8, and with that its id (32 bytes), end i64, names, files,
+    /// bytes u64, whether that was all u8, differences u64, number of those in words u8, and each
+    /// (length u16, text).
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, self.0.len() as u8];
         for backup in &self.0 {

@@ -1,5 +1,5 @@
-//! Records of the event log of a volume: what changed, in order, in blocks that a commit writes with the
-//! changes themselves. docs/FORMAT.md describes them.
+//! Records of the event log of a volume: what changed, in order, in blocks that a commit writes
+//! with the changes themselves. docs/FORMAT.md describes them.
 //!
 //! Each block names the digest of the block before, so a block that is changed, left out or put in
 //! later does not go with the next one, nor with the head.
@@ -181,8 +181,8 @@ impl What {
 }
 
 impl Event {
-    /// Where directories of this volume were until now that were moved or removed: their inodes and those
-    /// names.
+    /// Where directories of this volume were until now that were moved or removed: their inodes and
+    /// those names.
     pub fn moved(&self, volume: u32) -> impl Iterator<Item = (NodeId, &Named)> {
         let own = (self.node, self.kind);
         let moved = match &self.what {
@@ -424,8 +424,8 @@ impl OpenBlock {
         })
     }
 
-    /// The record of the block: version, digest of the block before, number of actors, actors, number of
-    /// events, events.
+    /// The record of the block: version, digest of the block before, number of actors, actors,
+    /// number of events, events.
     pub fn encode(&self, before: &BlockDigest) -> Value {
         let mut out = Vec::with_capacity(64 + self.body.len());
         out.push(VERSION);

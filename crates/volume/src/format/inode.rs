@@ -112,7 +112,8 @@ const VERSION_PLACED: u8 = 2;
 const VERSION_TIERED: u8 = 2;
 /// Offset of the byte in an encoded inode that says which fields it has.
 pub(super) const MARKS_AT: usize = 2;
-/// Where an encoded inode has its mode, its owner and group, and the times of access and modification.
+/// Where an encoded inode has its mode, its owner and group, and the times of access and
+/// modification.
 const MODE: Range<usize> = 4..8;
 const OWNERS: Range<usize> = 12..20;
 const TIMES: Range<usize> = 56..80;
@@ -250,8 +251,8 @@ impl Inode {
         }
     }
 
-    /// Whether mode, owner, group, times of access and modification or flags differ in two encodings,
-    /// without reading the rest; also where flags are the same.
+    /// Whether mode, owner, group, times of access and modification or flags differ in two
+    /// encodings, without reading the rest; also where flags are the same.
     pub fn differs_visibly(a: &[u8], b: &[u8]) -> bool {
         let has_flags = |bytes: &[u8]| bytes.get(MARKS_AT).is_none_or(|marks| marks & FLAG_FLAGS != 0);
         let differ = |range: Range<usize>| a.get(range.clone()) != b.get(range);
@@ -575,7 +576,8 @@ impl MirrorRecord {
 pub struct CopyState {
     /// The epoch of the snapshot that it shows.
     pub shown: u32,
-    /// Which stream has come in part, behind a mark where what is shown was made here; empty: neither.
+    /// Which stream has come in part, behind a mark where what is shown was made here; empty:
+    /// neither.
     pub receiving: Box<[u8]>,
 }
 
@@ -610,9 +612,9 @@ const PROPERTY_MIRRORS: u8 = 128;
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group
     /// u8, id u32), and, where flagged, days of the recycle bin u16, pool u32, number u8 and pools
-    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream, number u8 and
-    /// mirrors each with length u16 and text of `to`, `copy` and `keep`, whether there is a key u8, key (32 bytes), interval
-    /// u32, bytes in a second u64, since i64.
+    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream,
+    /// number u8 and mirrors each with length u16 and text of `to`, `copy` and `keep`, whether
+    /// there is a key u8, key (32 bytes), interval u32, bytes in a second u64, since i64.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
@@ -710,7 +712,8 @@ impl Properties {
 
 impl VolumeRecord {
     /// The encoding: version 2 has the properties before the name, version 1 (with the defaults)
-    /// does not. Version 3 has the days for which it is kept what changed, u16, behind the properties.
+    /// does not. Version 3 has the days for which it is kept what changed, u16, behind the
+    /// properties.
     pub fn encode(&self) -> Value {
         let plain = self.properties == Properties::default();
         let audited = self.properties.audit_days != AUDIT_DAYS;

@@ -109,8 +109,8 @@ pub fn parse_inode(key: &[u8]) -> Option<NodeId> {
         .then(|| NodeId::new(volume, u64::from_be_bytes(*inode)))
 }
 
-/// The inode that a record tells of, if it is one of those that somebody sees who asks for the inode, its
-/// names, its content or its extended attributes.
+/// The inode that a record tells of, if it is one of those that somebody sees who asks for the
+/// inode, its names, its content or its extended attributes.
 pub fn seen_inode(key: &[u8]) -> Option<NodeId> {
     let seen = [tag::INODE, tag::DENTRY, tag::EXTENTS, tag::XATTR_PLAIN, tag::XATTR];
     let is_seen = key.get(12).is_some_and(|tag| seen.contains(tag));
@@ -337,7 +337,8 @@ pub fn sampling() -> Key {
     build(TABLE_CELL, 7, 0, &[])
 }
 
-/// What some volumes, users, groups or pools used at the beginning of a day, counted from 1970-01-01.
+/// What some volumes, users, groups or pools used at the beginning of a day, counted from
+/// 1970-01-01.
 pub fn samples(chunk: u64, day: u32) -> Key {
     build(TABLE_SAMPLES, chunk, 0, &day.to_be_bytes())
 }

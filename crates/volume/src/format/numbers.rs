@@ -2,8 +2,8 @@
 
 use crate::format::inode::Reader;
 
-/// A number in as many bytes as it needs: seven bits each, the lowest first, the highest bit set in all
-/// but the last.
+/// A number in as many bytes as it needs: seven bits each, the lowest first, the highest bit set in
+/// all but the last.
 pub fn put_number(mut n: u64, out: &mut Vec<u8>) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);

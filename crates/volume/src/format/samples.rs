@@ -1,8 +1,8 @@
-//! Records of usage samples: what each volume, user, group and pool used at the beginning of a day. A
-//! record has the samples of up to 256 neighbours of one kind. docs/FORMAT.md describes them.
+//! Records of usage samples: what each volume, user, group and pool used at the beginning of a day.
+//! A record has the samples of up to 256 neighbours of one kind. docs/FORMAT.md describes them.
 //!
-//! The first record of a month is whole. Those after it have what differs from the day before, and a day
-//! on which nothing differs has none.
+//! The first record of a month is whole. Those after it have what differs from the day before, and
+//! a day on which nothing differs has none.
 
 use crate::format::inode::{Pair, Reader, damaged};
 use crate::format::numbers::{put_bytes, put_number, take_bytes, take_number};
@@ -74,8 +74,8 @@ pub struct Amounts {
     pub bytes: u64,
     /// Inodes, directories among them; of a pool 0.
     pub inodes: u64,
-    /// Of a volume the day of its last change, by its event log (0: it has none); of a pool its size in
-    /// bytes; else 0.
+    /// Of a volume the day of its last change, by its event log (0: it has none); of a pool its
+    /// size in bytes; else 0.
     pub more: u64,
 }
 
@@ -222,8 +222,8 @@ const STEADY_DAYS: u32 = 7;
 /// Where the sampling is. Chunks are by [`Chunk::id`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// The day that is being sampled, or was last, and the first from which on no more than a few were left
-    /// out; `None`: there was none yet.
+    /// The day that is being sampled, or was last, and the first from which on no more than a few
+    /// were left out; `None`: there was none yet.
     days: Option<(u32, u32)>,
     /// The chunk from which on it is still to be done.
     next: Option<u64>,
@@ -247,7 +247,8 @@ impl Sampling {
         if self.days.is_some_and(|(day, _)| day == today) { self.next } else { Some(0) }
     }
 
-    /// Whether the clock can be believed when it says that something is old: it has not jumped lately.
+    /// Whether the clock can be believed when it says that something is old: it has not jumped
+    /// lately.
     pub fn is_steady(self, today: u32) -> bool {
         let is_near = |day: u32| (day..=day.saturating_add(GAP_DAYS)).contains(&today);
         self.days.is_some_and(|(day, since)| is_near(day) && today >= since.saturating_add(STEADY_DAYS))

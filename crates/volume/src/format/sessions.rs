@@ -11,7 +11,8 @@ const AWAY: u8 = 1;
 const EXPELLED: u8 = 2;
 
 impl Stored for SessionRecord {
-    /// The encoding: version, flags (1: away, 2: expelled), number u64, secret (16 bytes), key (32 bytes).
+    /// The encoding: version, flags (1: away, 2: expelled), number u64, secret (16 bytes), key (32
+    /// bytes).
     fn encode(&self) -> Value {
         let flags = (u8::from(self.away) * AWAY) | (u8::from(self.expelled) * EXPELLED);
         let mut out = vec![VERSION, flags];

@@ -1,9 +1,9 @@
-//! What clients on other machines may change by themselves, under exclusive leases, and tell the server
-//! later.
+//! What clients on other machines may change by themselves, under exclusive leases, and tell the
+//! server later.
 //!
 //! What they tell their programs must come true. So they may only change what nothing refuses: no
-//! flags, ACLs or other attributes with rules of their own, and quotas that are far from their limits. Whoever
-//! takes a quota near its limit has them send what they have first.
+//! flags, ACLs or other attributes with rules of their own, and quotas that are far from their
+//! limits. Whoever takes a quota near its limit has them send what they have first.
 
 use crate::format::inode::{Inode, Properties, Stats};
 use crate::format::keys;
@@ -39,8 +39,8 @@ impl Tx<'_> {
         })
     }
 
-    /// Whether what others have changed of an inode and its names is durable: what the client tells its programs
-    /// builds on it. What was changed often since the last commit is not looked at.
+    /// Whether what others have changed of an inode and its names is durable: what the client tells
+    /// its programs builds on it. What was changed often since the last commit is not looked at.
     fn is_changed_by_caller_only(&self, node: NodeId) -> bool {
         let client = self.ctx.client;
         let (from, to) = keys::tag_range(node, keys::tag::DENTRY);
@@ -71,7 +71,8 @@ impl Tx<'_> {
             && self.st.snapshots.of_dir(dir.volume(), dir.inode()).is_none()
     }
 
-    /// Whether quotas have room for what all clients can have told and not sent, one more among them.
+    /// Whether quotas have room for what all clients can have told and not sent, one more among
+    /// them.
     fn has_room_in_quotas(&self, dir: NodeId) -> TxResult<bool> {
         let room = room_for(self.owners() + 1);
         Ok(self.quota_dirs(dir)?.into_iter().all(|dir| self.fits(dir, room)))
@@ -81,7 +82,8 @@ impl Tx<'_> {
         self.st.quotas.check(dir, by, self.st.held_in_quota(dir)).is_ok()
     }
 
-    /// What a client has told its programs counts, however near the limit is; then clients are to tell no more.
+    /// What a client has told its programs counts, however near the limit is; then clients are to
+    /// tell no more.
     pub(crate) fn charge_foretold(&mut self, dir: NodeId, by: Stats) {
         self.is_tight |= !self.fits(dir, by.plus(room_for(self.owners())));
     }

@@ -306,7 +306,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// The number of this change of content. Where the content stays what it is, that of the last one.
+    /// The number of this change of content. Where the content stays what it is, that of the last
+    /// one.
     fn content_lsn(&self, node: NodeId, inode: &Inode) -> u64 {
         match self.is_quiet() {
             true => self.last_content_lsn(node, inode),
@@ -439,8 +440,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes in an inode that its content changes now. Of what is done again only the content may be
-    /// missing, and later changes be there.
+    /// Notes in an inode that its content changes now. Of what is done again only the content may
+    /// be missing, and later changes be there.
     pub(crate) fn touch_content(&self, inode: &mut Inode) {
         if !self.restores_content() {
             inode.touch(self.now);

@@ -1,8 +1,9 @@
 //! What an operation changes for those who follow a volume: the events of its log.
 //!
 //! They follow from the records that it writes and from its effects, whatever the operation is, as
-//! what owners count does. Only the content of files is said where it changes ([`Tx::content_changes`]), for
-//! it enters the records later, and not in the name of the one who wrote it.
+//! what owners count does. Only the content of files is said where it changes
+//! ([`Tx::content_changes`]), for it enters the records later, and not in the name of the one who
+//! wrote it.
 
 use crate::format::events::{Actor, Event, Named, Rights, What};
 use crate::format::inode::{Dentry, Inode, SnapshotRecord, time};
@@ -146,7 +147,8 @@ impl Tx<'_> {
                 found.push((node.volume(), node, kind, what));
             }
             let times = |inode: &Inode| [inode.times[time::A], inode.times[time::M]];
-            // of a directory that gets or loses a name, and of a file that is written to, they say nothing new
+            // of a directory that gets or loses a name, and of a file that is written to, they say
+            // nothing new
             let follow = written.come.iter().chain(&written.gone).any(|name| name.dir == node)
                 || is.content_lsn != was.content_lsn
                 || self.written_to.iter().any(|(of, _)| *of == node);

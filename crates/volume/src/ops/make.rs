@@ -146,7 +146,8 @@ impl Tx<'_> {
     /// The number that an inode had which a crash has taken.
     fn allocate_again(&mut self, volume: u32, node: NodeId) -> TxResult<(NodeId, u32)> {
         let v = self.st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
-        // numbers below were given out durably, or reserved for clients; those above not by the process before
+        // numbers below were given out durably, or reserved for clients; those above not by the
+        // process before
         let end = self.st.sessions.given_out(volume).end.max(v.next_inode);
         if node.volume() != volume || node.inode() < 2 || node.inode() >= end {
             return Err(Error::Invalid.into());

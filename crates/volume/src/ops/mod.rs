@@ -124,8 +124,8 @@ impl Tx<'_> {
         Ok(false)
     }
 
-    /// The directory above one, in its volume; of the volume's root number 0. Clients that change directories
-    /// by themselves move none.
+    /// The directory above one, in its volume; of the volume's root number 0. Clients that change
+    /// directories by themselves move none.
     fn above(&self, dir: NodeId) -> TxResult<NodeId> {
         Ok(NodeId::new(dir.volume(), self.unseen(|tx| tx.inode(dir))?.parent))
     }

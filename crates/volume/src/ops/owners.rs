@@ -10,8 +10,8 @@ use leeward_fs::NodeId;
 use leeward_fs::flows::UserOrGroup;
 
 impl Tx<'_> {
-    /// The record of an inode is about to be replaced by one that counts so; `None`: by none, or by one
-    /// that does not count.
+    /// The record of an inode is about to be replaced by one that counts so; `None`: by none, or by
+    /// one that does not count.
     pub(crate) fn count_owner(&mut self, node: NodeId, key: &Key, now: Option<Owned>) -> TxResult<()> {
         let was = self.unseen(|tx| tx.get(key))?.and_then(|record| Owned::of_record(&record));
         self.count_owned(node, was, now);
@@ -63,8 +63,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Checks what the operation adds against the limits of its owners. What was promised before counts
-    /// whether it fits or not, and so does background work.
+    /// Checks what the operation adds against the limits of its owners. What was promised before
+    /// counts whether it fits or not, and so does background work.
     pub(crate) fn check_owners(&mut self) -> TxResult<()> {
         let is_bound = self.ctx.again.is_none() && self.ctx.flow.work().is_none();
         if !is_bound || self.st.owners.are_unlimited() {

@@ -33,8 +33,8 @@ impl Tx<'_> {
         Ok(&self.st.volumes.get(&volume).ok_or(Error::Stale)?.properties)
     }
 
-    /// Whether the name in this directory, a live one or one that a copy shows, is that of its directory of
-    /// snapshots.
+    /// Whether the name in this directory, a live one or one that a copy shows, is that of its
+    /// directory of snapshots.
     pub(crate) fn is_snapshot_dir(&self, dir: NodeId, name: &[u8]) -> bool {
         if self.is_transfer() {
             return false; // what comes from another cell may have a name that is hidden here

@@ -1,12 +1,12 @@
-//! Versions of content, by which other machines know whether what they have on a disk of theirs is what
-//! a file has now.
+//! Versions of content, by which other machines know whether what they have on a disk of theirs is
+//! what a file has now.
 //!
 //! A version says where the bytes of a block are: in which segments, and where there. That address
-//! never changes, and no number of a segment is used twice, whatever crashes. So two blocks with one
-//! version have the same bytes. Only a cell that was put back from a backup uses numbers again that
-//! the same cell has used before. Therefore each opening of the cell has a random number, which is
-//! stored before a segment is made, and the version has that of the opening in which each segment was
-//! made.
+//! never changes, and no number of a segment is used twice, whatever crashes. So two blocks with
+//! one version have the same bytes. Only a cell that was put back from a backup uses numbers again
+//! that the same cell has used before. Therefore each opening of the cell has a random number,
+//! which is stored before a segment is made, and the version has that of the opening in which each
+//! segment was made.
 
 use super::content::Piece;
 use crate::format::extents::Source;

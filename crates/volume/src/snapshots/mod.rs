@@ -1,5 +1,6 @@
 //! Snapshots: what is kept for them and how it is read ([`versions`]), how it is freed ([`trim`]),
-//! and their use: [`diff`], [`restore`], [`schedule`], [`reader`]; [`tree`] is what a snapshot shows.
+//! and their use: [`diff`], [`restore`], [`schedule`], [`reader`]; [`tree`] is what a snapshot
+//! shows.
 
 pub(crate) mod diff;
 pub(crate) mod reader;

@@ -1,7 +1,7 @@
 //! A snapshot for a program that reads all of it, or what has changed since an older one: backups.
 //!
-//! Reading is background work in the name of the volume's owner. While it lasts the snapshot must stay: when it is
-//! removed, calls answer `Stale`.
+//! Reading is background work in the name of the volume's owner. While it lasts the snapshot must
+//! stay: when it is removed, calls answer `Stale`.
 
 use crate::format::inode::{Body, Inode, xattr_value};
 use crate::format::keys;
@@ -60,7 +60,8 @@ pub struct SnapshotChanges {
 }
 
 impl SnapshotReader {
-    /// The snapshot of a volume with this epoch. What was written before it is in the records from now on.
+    /// The snapshot of a volume with this epoch. What was written before it is in the records from
+    /// now on.
     pub(crate) fn open(shard: &Arc<Shard>, volume: u32, epoch: u32) -> Result<SnapshotReader> {
         let ctx = shard.work_ctx(Work::Transfer, Some(volume));
         shard.settle_epoch(&ctx, volume, epoch)?;
@@ -78,8 +79,8 @@ impl SnapshotReader {
         self.shard.in_turn(&self.ctx, self.volume, step)
     }
 
-    /// The next names of a directory after one (`None`: the first), in the order of their bytes. Those of attached
-    /// volumes are not among them. None: that was all.
+    /// The next names of a directory after one (`None`: the first), in the order of their bytes.
+    /// Those of attached volumes are not among them. None: that was all.
     ///
     /// # Errors
     /// Stale when the snapshot is gone.
@@ -171,7 +172,8 @@ impl SnapshotReader {
         for inode in differing.inodes.keys().copied() {
             let Some(is) = new.inode(inode)?.filter(|is| is.nlink > 0) else { continue };
             let was = old.inode(inode)?;
-            // records of extents do not tell: those that come where a hole was leave no older version
+            // records of extents do not tell: those that come where a hole was leave no older
+            // version
             let content = |of: &Inode| (of.content_lsn, of.size, of.allocated, of.body.clone());
             let content = is.kind == Kind::File && was.is_none_or(|was| content(&was) != content(&is));
             changes.inodes.insert(inode, content);

@@ -287,7 +287,8 @@ impl State {
         self.snapshots.view(view).and_then(View::snapshot).ok_or(Error::Stale)
     }
 
-    /// What a name in `dir` that leads to this inode shows: of a copy the root directory of a snapshot.
+    /// What a name in `dir` that leads to this inode shows: of a copy the root directory of a
+    /// snapshot.
     pub(crate) fn shown(&self, dir: NodeId, node: NodeId) -> NodeId {
         let volume = node.volume();
         if volume == dir.volume() {

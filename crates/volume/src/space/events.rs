@@ -1,6 +1,6 @@
-//! Removes what event logs keep longer than their volumes say, or what would take too much space, in
-//! bounded steps in the background. The largest log gives way first: who changes much keeps his own
-//! log shorter, and nobody else's.
+//! Removes what event logs keep longer than their volumes say, or what would take too much space,
+//! in bounded steps in the background. The largest log gives way first: who changes much keeps his
+//! own log shorter, and nobody else's.
 
 use crate::format::events::Block;
 use crate::format::keys::{self, CELL_LOG, Key};

@@ -9,9 +9,9 @@
 //! anything in the bin, except files that are still open.
 //!
 //! Operations know nothing of the bin: one that does not fit a quota ends with
-//! [`Fail::Quota`](crate::tx::Fail) (or that of an owner, with `Fail::Owner`), the shard purges entries
-//! that count there, and runs it again.
-//! For a full disk, entries are purged before the operation begins.
+//! [`Fail::Quota`](crate::tx::Fail) (or that of an owner, with `Fail::Owner`), the shard purges
+//! entries that count there, and runs it again. For a full disk, entries are purged before the
+//! operation begins.
 
 mod restore;
 
@@ -186,8 +186,8 @@ impl Shard {
         Ok(true)
     }
 
-    /// Purges entries of the volume's bin that count for an owner, oldest first, until what is over the
-    /// owner's limits fits. `false`: it does not help.
+    /// Purges entries of the volume's bin that count for an owner, oldest first, until what is over
+    /// the owner's limits fits. `false`: it does not help.
     pub(crate) fn make_room_for_owner(&self, ctx: &Ctx, over: Over) -> Result<bool> {
         let fits = || self.lock().owners.fits(over.volume, over.who, over.by);
         if !self.lock().bins.holds(over.volume) {

@@ -1,9 +1,9 @@
-//! Keeps what volumes, users, groups and pools use: once a day, in bounded steps in the background, a chunk
-//! of up to 256 of them a step. Where a day's sampling is, is stored with each chunk.
+//! Keeps what volumes, users, groups and pools use: once a day, in bounded steps in the background,
+//! a chunk of up to 256 of them a step. Where a day's sampling is, is stored with each chunk.
 //!
-//! A day begins at 0:00 UTC. A cell that is not served then is sampled when it is, and a day on which it is
-//! not has no samples. When the clock is set, the days that it shows are sampled: samples of days that are
-//! yet to come stay, and say so much and no more.
+//! A day begins at 0:00 UTC. A cell that is not served then is sampled when it is, and a day on
+//! which it is not has no samples. When the clock is set, the days that it shows are sampled:
+//! samples of days that are yet to come stay, and say so much and no more.
 
 use crate::format::keys;
 use crate::format::samples::{

@@ -1,8 +1,8 @@
 //! Event logs: what changed in each volume, and what operators asked of the cell.
 //!
-//! A transaction adds what it changes (`ops/events.rs`), and the commit that makes the changes durable
-//! writes the events, too. So there is an event for each change that survives a crash, and nobody is
-//! told of one that does not.
+//! A transaction adds what it changes (`ops/events.rs`), and the commit that makes the changes
+//! durable writes the events, too. So there is an event for each change that survives a crash, and
+//! nobody is told of one that does not.
 
 use crate::format::events::{Event, LogHead, Named, OpenBlock, digest_of};
 use crate::format::keys::{self, Key};

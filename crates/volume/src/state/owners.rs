@@ -6,15 +6,16 @@
 //! pending, as [`quota`](super::quota) does.
 //!
 //! In a cell of before format 15 the inodes of each volume are counted once, in the order of their
-//! numbers (`space/census.rs`). Up to there, changes are counted, too; from there on they need not be.
+//! numbers (`space/census.rs`). Up to there, changes are counted, too; from there on they need not
+//! be.
 
 use crate::format::inode::{Pair, Stats};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{NodeId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So long after a user has filled a limit, clients on other machines change nothing by themselves in
-/// the volume.
+/// So long after a user has filled a limit, clients on other machines change nothing by themselves
+/// in the volume.
 const TIGHT_SECS: i64 = 60;
 
 /// What one user or group owns in a volume.
@@ -167,7 +168,8 @@ impl Owners {
         self.in_cell.iter().map(|(who, used)| (*who, *used))
     }
 
-    /// The limits of a user or a group in a volume, or (`None`) in the cell: bytes, inodes; 0: none.
+    /// The limits of a user or a group in a volume, or (`None`) in the cell: bytes, inodes; 0:
+    /// none.
     pub fn limit(&self, volume: Option<u32>, who: UserOrGroup) -> Pair {
         self.limits.get(&(who, volume)).copied().unwrap_or_default()
     }

@@ -116,7 +116,8 @@ impl Pending {
         self.cost += windows * WINDOW_COST;
     }
 
-    /// Adds a change of the operation with this number; calls `dead` with data that nobody will need.
+    /// Adds a change of the operation with this number; calls `dead` with data that nobody will
+    /// need.
     pub fn push(&mut self, change: Change, lsn: u64, mut dead: impl FnMut(Addr, u32)) {
         let sequence = self.next;
         self.next += 1;

@@ -61,7 +61,8 @@ impl Segments {
         }
     }
 
-    /// Openings of the cell before, and the number of this one. It is stored before a segment is made.
+    /// Openings of the cell before, and the number of this one. It is stored before a segment is
+    /// made.
     pub fn begin(&mut self, before: Openings, number: u64) {
         self.openings = before;
         self.openings.add(self.next, number);

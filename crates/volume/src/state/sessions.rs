@@ -38,7 +38,8 @@ pub struct SessionTable {
     keep_all: bool,
     /// Those that are kept only because of that.
     held: BTreeSet<NodeId>,
-    /// The inode numbers of each volume that the process before may have given out without a commit.
+    /// The inode numbers of each volume that the process before may have given out without a
+    /// commit.
     given_out: BTreeMap<u32, Range<u64>>,
     /// The inode numbers that are reserved for each client and not used yet.
     reserved: FxHashMap<u64, FxHashSet<NodeId>>,
@@ -167,8 +168,8 @@ impl State {
         Ok(())
     }
 
-    /// Clients may know inode numbers that a crash has taken back: no new inode gets those. As long as they
-    /// may come again for theirs, this is not called.
+    /// Clients may know inode numbers that a crash has taken back: no new inode gets those. As long
+    /// as they may come again for theirs, this is not called.
     pub(crate) fn leave_out_numbers(&mut self) {
         for (number, left_out) in std::mem::take(&mut self.sessions.given_out) {
             if let Some(volume) = self.volumes.get_mut(&number) {
@@ -178,8 +179,8 @@ impl State {
         }
     }
 
-    /// Reserves inode numbers of a volume for a client. Returns the first. They need not be durable before they
-    /// are used: see [`SessionTable::given_out`].
+    /// Reserves inode numbers of a volume for a client. Returns the first. They need not be durable
+    /// before they are used: see [`SessionTable::given_out`].
     pub(crate) fn reserve_numbers(&mut self, client: u64, volume: u32, count: u64) -> Result<NodeId> {
         if self.sessions.has_left_out() {
             self.leave_out_numbers();

@@ -51,8 +51,8 @@ pub enum View {
         /// The epoch.
         epoch: u32,
     },
-    /// The same, as a copy shows it in its place in the tree: the kernel has one name for a directory, and this
-    /// one has another below `.snap`.
+    /// The same, as a copy shows it in its place in the tree: the kernel has one name for a
+    /// directory, and this one has another below `.snap`.
     Shown {
         /// The volume.
         volume: u32,
@@ -154,8 +154,8 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Numbers of views begin at one that depends on `now`: those of a process before mean nothing in
-    /// this one, and machines that had them may still ask.
+    /// Numbers of views begin at one that depends on `now`: those of a process before mean nothing
+    /// in this one, and machines that had them may still ask.
     pub(crate) fn begin_views(&mut self, now: Nanos) {
         self.next_view = (now / 1000 % u64::from(VIEW_END - DIRECTORIES_FIRST)) as u32;
     }

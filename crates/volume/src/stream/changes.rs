@@ -1,9 +1,9 @@
-//! What leads from one tree to another, by inode numbers: names that go and come, inodes that are new, and
-//! inodes of which something differs.
+//! What leads from one tree to another, by inode numbers: names that go and come, inodes that are
+//! new, and inodes of which something differs.
 //!
-//! Found from the deadlist, in time proportional to what changed; only new directories are listed. Both
-//! sides of a stream find the same: what differs in records and not in what users see is left out, and so is
-//! what no name leads to.
+//! Found from the deadlist, in time proportional to what changed; only new directories are listed.
+//! Both sides of a stream find the same: what differs in records and not in what users see is left
+//! out, and so is what no name leads to.
 
 use super::receive::STAGING;
 use crate::format::inode::{Dentry, Inode};
@@ -138,8 +138,8 @@ impl Changes {
         Ok(())
     }
 
-    /// A name goes, and with a directory that goes all names that it had: whether they are gone from records, or are
-    /// being freed, or the directory was removed as a whole.
+    /// A name goes, and with a directory that goes all names that it had: whether they are gone
+    /// from records, or are being freed, or the directory was removed as a whole.
     fn lose(&mut self, old: &mut Reached<'_>, new: &mut Reached<'_>, gone: (Name, Dentry)) -> Result<()> {
         let Some(tree) = old.tree else { return Ok(()) };
         let mut waiting = vec![gone];
@@ -154,7 +154,8 @@ impl Changes {
         Ok(())
     }
 
-    /// A name leads to an inode, which is noted if it is new; whether it is a directory that was not met before.
+    /// A name leads to an inode, which is noted if it is new; whether it is a directory that was
+    /// not met before.
     fn is_new_dir(&mut self, old: &mut Reached<'_>, entry: &Dentry) -> Result<bool> {
         let inode = entry.node.inode();
         Ok(old.inode(inode)?.is_none() && self.made.insert(inode) && entry.kind == Kind::Dir)

@@ -1,11 +1,12 @@
-//! Snapshots as streams: [`send`] writes what leads from one snapshot to the next, [`receive`] makes a *copy*
-//! of it in another cell (docs/decisions/0040).
+//! Snapshots as streams: [`send`] writes what leads from one snapshot to the next, [`receive`]
+//! makes a *copy* of it in another cell (docs/decisions/0040).
 //!
-//! A copy is a volume that shows one of its snapshots, the newest that is whole and proven, and lets nobody
-//! change anything. Its inodes have the numbers of the volume that it is a copy of.
+//! A copy is a volume that shows one of its snapshots, the newest that is whole and proven, and
+//! lets nobody change anything. Its inodes have the numbers of the volume that it is a copy of.
 //!
-//! A stream is a line that says what it is, a header in JSON with its length before it, records in portions,
-//! and at the end the SHA-256 of all records. Both sides compute that from what they have.
+//! A stream is a line that says what it is, a header in JSON with its length before it, records in
+//! portions, and at the end the SHA-256 of all records. Both sides compute that from what they
+//! have.
 
 mod changes;
 pub(crate) mod receive;
@@ -346,7 +347,8 @@ impl Shard {
             if applied != Err(Error::Busy) {
                 return applied;
             }
-            // an inode has lost its last name and is not free yet: what was applied can be applied again
+            // an inode has lost its last name and is not free yet: what was applied can be applied
+            // again
             if !self.free_next()? {
                 return Err(Error::Busy);
             }
@@ -401,8 +403,8 @@ impl Shard {
         }
     }
 
-    /// Notes which stream comes. What another one has left that ended early is taken back first, and so is what was
-    /// changed here.
+    /// Notes which stream comes. What another one has left that ended early is taken back first,
+    /// and so is what was changed here.
     fn return_to(
         &self,
         volume: u32,
@@ -484,7 +486,8 @@ impl Shard {
         })
     }
 
-    /// Removes snapshots that are newer than what is shown: they were not proven before something ended.
+    /// Removes snapshots that are newer than what is shown: they were not proven before something
+    /// ended.
     fn drop_unproven(&self, volume: u32, shown: u32) -> Result<()> {
         let newer: Vec<u32> = {
             let st = self.lock();

@@ -1,8 +1,10 @@
-//! Applies records to the live volume of a copy, which nobody sees: what is shown is a snapshot of it.
+//! Applies records to the live volume of a copy, which nobody sees: what is shown is a snapshot of
+//! it.
 //!
-//! Each record can be applied again, so a stream that ended early may come again from its beginning. What has no
-//! name for a while has one in a *staging* directory: inodes that are new, or on their way from one name to
-//! another, under their numbers. What is left there at the end has lost its last name.
+//! Each record can be applied again, so a stream that ended early may come again from its
+//! beginning. What has no name for a while has one in a *staging* directory: inodes that are new,
+//! or on their way from one name to another, under their numbers. What is left there at the end has
+//! lost its last name.
 
 use super::record::{Attributes, Record, damaged};
 use crate::cell::root_dir;
@@ -17,8 +19,8 @@ use leeward_env::Ctx;
 use leeward_env::limits::{SYMLINK_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Precondition, RenameMode, Result, SetAttr};
 
-/// The staging directory: its number, which no other inode gets, and its name in the root directory, which no user
-/// can give.
+/// The staging directory: its number, which no other inode gets, and its name in the root
+/// directory, which no user can give.
 pub(crate) const STAGING: u64 = (1 << 40) - 1;
 const STAGING_NAME: &[u8] = b"/receiving";
 /// Inode numbers that a volume gives out are below.
@@ -48,7 +50,8 @@ impl<'a> Receiving<'a> {
         Ok(receiving)
     }
 
-    /// The inode of a number, which is the root directory's, or one that volumes give out, or that of staging.
+    /// The inode of a number, which is the root directory's, or one that volumes give out, or that
+    /// of staging.
     fn node(&self, inode: u64) -> NodeId {
         debug_assert!(is_number(inode) || inode == STAGING);
         NodeId::new(self.volume, inode)
@@ -81,7 +84,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Flags of users would refuse what is to be done; an inode that changes gets its own at the end.
+    /// Flags of users would refuse what is to be done; an inode that changes gets its own at the
+    /// end.
     fn clear_flags(&self, inodes: &[u64]) -> Result<()> {
         self.shard.transact(self.ctx, |tx| {
             for inode in inodes {
@@ -198,8 +202,8 @@ impl<'a> Receiving<'a> {
         })
     }
 
-    /// All records were applied: removes what has lost its last name, and the staging directory. `root`: what the
-    /// root directory is to be like.
+    /// All records were applied: removes what has lost its last name, and the staging directory.
+    /// `root`: what the root directory is to be like.
     pub(crate) fn end(mut self, root: &Attributes) -> Result<()> {
         self.clear_flags(&[1])?;
         loop {

@@ -1,5 +1,5 @@
-//! The records of a stream: a step each on the way from one snapshot to the next. Inodes go by their numbers,
-//! which are those of the volume that was sent.
+//! The records of a stream: a step each on the way from one snapshot to the next. Inodes go by
+//! their numbers, which are those of the volume that was sent.
 
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
 use leeward_fs::{Error, InodeFlags, Kind, Result, Time};
@@ -7,8 +7,8 @@ use leeward_fs::{Error, InodeFlags, Kind, Result, Time};
 /// `NUMBER NAME { FIELDS }`
 macro_rules! records {
     ($($(#[$doc:meta])* $number:literal $name:ident { $($field:ident: $kind:ty),* })*) => {
-        /// A step. In this order: all `Gone`, all `Made`, all `Named`; then, for each inode in the order of
-        /// their numbers, its attributes and content, and `Attr` last.
+        /// A step. In this order: all `Gone`, all `Made`, all `Named`; then, for each inode in the
+        /// order of their numbers, its attributes and content, and `Attr` last.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Record<'a> {
             $($(#[$doc])* $name { $($field: $kind),* },)*

@@ -1,8 +1,8 @@
 //! Roles: a copy becomes a volume like others, and a volume becomes a copy.
 //!
-//! A volume that becomes a copy shows a snapshot of all that it was then, which no other cell has. So it is noted
-//! with the copy that what it shows was *made here*: a stream may go on from an older snapshot, to which the live
-//! volume is taken back first. The snapshot of what it was stays.
+//! A volume that becomes a copy shows a snapshot of all that it was then, which no other cell has.
+//! So it is noted with the copy that what it shows was *made here*: a stream may go on from an
+//! older snapshot, to which the live volume is taken back first. The snapshot of what it was stays.
 
 use super::receive::NUMBERS_END;
 use super::{EMPTY, Outcome, ReceivingAlone};
@@ -70,8 +70,9 @@ impl Shard {
         self.show_copy(volume, epoch)
     }
 
-    /// A copy becomes a volume like others, as the snapshot that it shows. `handed_over`: where it came from nothing
-    /// was changed since this snapshot, and nothing is: that volume has become a copy itself.
+    /// A copy becomes a volume like others, as the snapshot that it shows. `handed_over`: where it
+    /// came from nothing was changed since this snapshot, and nothing is: that volume has become a
+    /// copy itself.
     pub(crate) fn promote(
         &self,
         volume: u32,
@@ -101,8 +102,8 @@ impl Shard {
         Ok(shown)
     }
 
-    /// A volume becomes a copy, which shows a snapshot with this name of all that users were told is done. Its
-    /// recycle bin is emptied: what is in it has no place in a copy.
+    /// A volume becomes a copy, which shows a snapshot with this name of all that users were told
+    /// is done. Its recycle bin is emptied: what is in it has no place in a copy.
     pub(crate) fn demote(&self, volume: u32, name: &[u8]) -> Outcome<SnapshotRecord> {
         let _alone = ReceivingAlone::begin(self, volume)?;
         self.may_become_copy(volume, name)?;

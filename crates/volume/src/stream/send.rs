@@ -1,8 +1,9 @@
-//! Writes what leads from one tree to another as records. Two cells in which both trees are the same write the
-//! same bytes, however their records and data came about: so the digest of the bytes proves a copy.
+//! Writes what leads from one tree to another as records. Two cells in which both trees are the
+//! same write the same bytes, however their records and data came about: so the digest of the bytes
+//! proves a copy.
 //!
-//! Content is compared where it may differ: in blocks of 4 KiB that are at other places. What is written goes
-//! in runs of at most 256 KiB, which end at multiples of that.
+//! Content is compared where it may differ: in blocks of 4 KiB that are at other places. What is
+//! written goes in runs of at most 256 KiB, which end at multiples of that.
 
 use super::changes::{Changes, Reached};
 use super::record::{Attributes, Record};
@@ -326,8 +327,8 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// The blocks of a part of a window whose content is at other places in two lists: what an address leads to
-/// never changes.
+/// The blocks of a part of a window whose content is at other places in two lists: what an address
+/// leads to never changes.
 fn differing_blocks(old: &Extents, new: &Extents, part: Range<u32>) -> Vec<Range<u32>> {
     let sources = |list: &Extents, block: &Range<u32>| -> Vec<(u32, u32, Source)> {
         list.within(block.clone()).map(|e| (e.offset, e.len, e.source)).collect()
@@ -365,7 +366,8 @@ fn held(list: &Extents, range: &Range<u32>) -> Vec<(Range<u32>, Held)> {
     all
 }
 
-/// The bytes of a part of a window: zeros where there is no data, and where no bytes need to be read.
+/// The bytes of a part of a window: zeros where there is no data, and where no bytes need to be
+/// read.
 fn content(
     tree: Option<Tree<'_>>,
     inode: u64,

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 
 pub type Meanwhile = Box<dyn FnOnce() + Send>;
 
-/// Stores are directories of disks of their own, by name; those that are unplugged cannot be opened.
+/// Stores are directories of disks of their own, by name; those that are unplugged cannot be
+/// opened.
 #[derive(Default)]
 pub struct Shelf {
     disks: Mutex<Vec<(String, SimDisk)>>,

@@ -39,8 +39,9 @@ impl Layout {
         Layout::new(cpus("possible")?.len(), &cpus("online")?)
     }
 
-    /// `possible`: how many processors there may ever be, each of which has a queue; `online`: those that are there. A queue of
-    /// one that is not gets an entry all the same, as the kernel uses none before all are served.
+    /// `possible`: how many processors there may ever be, each of which has a queue; `online`:
+    /// those that are there. A queue of one that is not gets an entry all the same, as the kernel
+    /// uses none before all are served.
     fn new(possible: usize, online: &[usize]) -> Option<Layout> {
         let spare = possible.saturating_sub(online.len());
         let entries =

@@ -1,17 +1,20 @@
-//! The buffers of one ring: for each entry the headers and the payload of one request, and then of its reply.
+//! The buffers of one ring: for each entry the headers and the payload of one request, and then of
+//! its reply.
 //!
-//! One mapping for all. Nothing of it takes memory before a request is copied there; large pages are off, as one byte would
-//! take two megabytes.
+//! One mapping for all. Nothing of it takes memory before a request is copied there; large pages
+//! are off, as one byte would take two megabytes.
 //!
-//! Who may touch an entry: the kernel while the entry waits there, the ring's thread from the completion on, then whoever
-//! holds its [`Entry`](super::Entry), until the answer is handed to the ring's thread.
+//! Who may touch an entry: the kernel while the entry waits there, the ring's thread from the
+//! completion on, then whoever holds its [`Entry`](super::Entry), until the answer is handed to the
+//! ring's thread.
 
 use super::super::abi::{InHeader, OutHeader, RING_HEADER_BYTES, RingEntry, page_bytes};
 use std::io;
 use std::ptr::NonNull;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Headers of an entry: the request's or reply's header, the structure of fixed size, the ring's own.
+/// Headers of an entry: the request's or reply's header, the structure of fixed size, the ring's
+/// own.
 pub(super) const HEADERS_BYTES: usize = 2 * RING_HEADER_BYTES + size_of::<RingEntry>();
 /// From one entry's headers to the next one's: whole cache lines.
 const HEADERS_STRIDE: usize = HEADERS_BYTES.next_multiple_of(64);
@@ -76,7 +79,8 @@ impl Memory {
         (head, fixed, payload, ring.commit_id)
     }
 
-    /// Writes the reply to the request `unique` where the kernel will look for it. One that is too long becomes an error.
+    /// Writes the reply to the request `unique` where the kernel will look for it. One that is too
+    /// long becomes an error.
     ///
     /// # Safety
     /// The entry is with this process, and nobody else touches it.

@@ -1,17 +1,20 @@
 //! FUSE over io_uring (Linux 6.14): requests are served on the processor where they were made.
 //!
-//! The kernel has a queue for each possible processor. Each processor that is online has a thread here with a ring and
-//! entries: buffers that wait in the kernel for a request. A completion says that one is in an entry; the answer is written
-//! to the same entry, and one command hands it over and waits for the next request. Threads are bound to their processors.
+//! The kernel has a queue for each possible processor. Each processor that is online has a thread
+//! here with a ring and entries: buffers that wait in the kernel for a request. A completion says
+//! that one is in an entry; the answer is written to the same entry, and one command hands it over
+//! and waits for the next request. Threads are bound to their processors.
 //!
-//! Only the ring's own thread gives commands to it: the kernel copies the next request in the context of the thread that
-//! gave the command, and any other may be waiting for a disk. A thread that answers elsewhere leaves the number of the entry
-//! and sends the ring a message. With DEFER_TASKRUN the kernel copies only while the thread is in `io_uring_enter`: in
-//! between nothing changes in an entry that waits there.
+//! Only the ring's own thread gives commands to it: the kernel copies the next request in the
+//! context of the thread that gave the command, and any other may be waiting for a disk. A thread
+//! that answers elsewhere leaves the number of the entry and sends the ring a message. With
+//! DEFER_TASKRUN the kernel copies only while the thread is in `io_uring_enter`: in between nothing
+//! changes in an entry that waits there.
 //!
 //! FORGET, interrupts and what this process tells the kernel stay with `/dev/fuse`.
 //!
-//! Source: `fs/fuse/dev_uring.c` and `Documentation/filesystems/fuse/fuse-io-uring.rst` of Linux 6.18.
+//! Source: `fs/fuse/dev_uring.c` and `Documentation/filesystems/fuse/fuse-io-uring.rst` of Linux
+//! 6.18.
 
 mod layout;
 mod memory;
@@ -41,7 +44,8 @@ pub(crate) struct Shared {
     answered: Mutex<Vec<u32>>,
     /// The file system is unmounted.
     ended: AtomicBool,
-    /// A descriptor of our own: the number cannot become another file's while an answer is on its way.
+    /// A descriptor of our own: the number cannot become another file's while an answer is on its
+    /// way.
     ring: OwnedFd,
 }
 
@@ -50,8 +54,8 @@ impl Shared {
         Shared { memory, answered: Mutex::default(), ended: AtomicBool::new(false), ring }
     }
 
-    /// Has the ring's thread look at what there is. Where the kernel has no memory for a message now, the
-    /// thread finds it when the next one comes, or when it looks by itself.
+    /// Has the ring's thread look at what there is. Where the kernel has no memory for a message
+    /// now, the thread finds it when the next one comes, or when it looks by itself.
     fn wake(&self) {
         if let Err(e) = send(&self.ring, MESSAGE)
             && !self.ended.load(Ordering::Acquire)
@@ -70,7 +74,8 @@ impl Shared {
 }
 
 thread_local! {
-    /// The ring that this thread serves, by address, and entries whose answers it has not handed over.
+    /// The ring that this thread serves, by address, and entries whose answers it has not handed
+    /// over.
     static OWN: RefCell<(usize, Vec<u32>)> = const { RefCell::new((0, Vec::new())) };
 }
 

@@ -25,8 +25,8 @@ use zerocopy::IntoBytes;
 const IDLE: Duration = Duration::from_secs(5);
 /// A thread whose system call failed waits so long before it goes on.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// Entries of a ring for requests that wait for locks of programs, which others must not wait behind. They
-/// take no memory until the kernel is told of them, which is when so many wait.
+/// Entries of a ring for requests that wait for locks of programs, which others must not wait
+/// behind. They take no memory until the kernel is told of them, which is when so many wait.
 pub(crate) const LOCK_ENTRIES: usize = 512;
 /// `IORING_ENTER_GETEVENTS`: requests that have come are copied in the same call.
 const GET_EVENTS: u32 = 1;
@@ -134,7 +134,8 @@ impl Service {
         &self.shared
     }
 
-    /// Serves until the file system is unmounted. Begins when the kernel has been told that there are rings.
+    /// Serves until the file system is unmounted. Begins when the kernel has been told that there
+    /// are rings.
     pub(crate) fn serve(mut self, handler: &impl Handler) {
         bind_to(self.cpu);
         self.yielding.enter();
@@ -187,7 +188,8 @@ impl Service {
         }
     }
 
-    /// Hands commands to the kernel and leaves the processor to those whom they wake, where that is worth it.
+    /// Hands commands to the kernel and leaves the processor to those whom they wake, where that is
+    /// worth it.
     fn wake_programs(&mut self) {
         let commands = self.ring.submission().len();
         if commands > 0 && self.yielding.begin() {
@@ -291,8 +293,8 @@ impl Service {
         }
     }
 
-    /// A request may wait for a lock for as long as anybody has that: another entry takes the place of its
-    /// own. False: too many wait.
+    /// A request may wait for a lock for as long as anybody has that: another entry takes the place
+    /// of its own. False: too many wait.
     fn may_wait(&mut self, index: u32) -> bool {
         let spare = self.entries.len() - self.usual;
         if self.waiting >= spare + self.usual / 2 {

@@ -1,20 +1,24 @@
 //! Leaves the processor to the program that is answered.
 //!
-//! Linux puts a woken program on an idle processor in preference to one on which a thread runs, as the thread that answers
-//! does. So a program that asks one thing after the other would change processors at each answer. To wake a processor
-//! costs several times what the request does, most of all on a virtual machine: 15 us rather than 4. A processor that runs
-//! nothing but threads of the policy `SCHED_IDLE` counts as idle. So the thread of a ring takes that policy for the system
+//! Linux puts a woken program on an idle processor in preference to one on which a thread runs, as
+//! the thread that answers does. So a program that asks one thing after the other would change
+//! processors at each answer. To wake a processor costs several times what the request does, most
+//! of all on a virtual machine: 15 us rather than 4. A processor that runs nothing but threads of
+//! the policy `SCHED_IDLE` counts as idle. So the thread of a ring takes that policy for the system
 //! call that hands answers over ([`Yielding`]).
 //!
-//! Two programs that ask in turn on one processor would both stay on it. So the thread does so only for a program that has
-//! been the only one to ask there for a moment ([`ALONE`]); otherwise Linux spreads them. While all other processors have
-//! requests to answer, too, there is none to go to, and the thread saves itself the effort.
+//! Two programs that ask in turn on one processor would both stay on it. So the thread does so only
+//! for a program that has been the only one to ask there for a moment ([`ALONE`]); otherwise Linux
+//! spreads them. While all other processors have requests to answer, too, there is none to go to,
+//! and the thread saves itself the effort.
 //!
-//! With that policy any busy program on the processor keeps the thread from running. So a thread of the normal policy
-//! ([`Watch`]) looks on while there are requests. A ring's thread that is too long in that call gets the normal policy back
-//! from it, and does without the other one for a while.
+//! With that policy any busy program on the processor keeps the thread from running. So a thread of
+//! the normal policy ([`Watch`]) looks on while there are requests. A ring's thread that is too
+//! long in that call gets the normal policy back from it, and does without the other one for a
+//! while.
 //!
-//! Source: `select_idle_sibling` and `sched_idle_cpu` in `kernel/sched/fair.c` of Linux 6.18; the rule is there since 5.4.
+//! Source: `select_idle_sibling` and `sched_idle_cpu` in `kernel/sched/fair.c` of Linux 6.18; the
+//! rule is there since 5.4.
 
 use leeward_env::{Env, Nanos};
 use leeward_vfs::processors::as_the_process;
@@ -45,7 +49,8 @@ pub(crate) struct Watch {
     is_on: Mutex<bool>,
 }
 
-/// The thread of one ring, as the watch and other rings see it. Each has a line of the cache to itself.
+/// The thread of one ring, as the watch and other rings see it. Each has a line of the cache to
+/// itself.
 #[derive(Default)]
 #[repr(align(128))]
 struct Looked {
@@ -164,8 +169,8 @@ impl Yielding {
         }
     }
 
-    /// Takes the policy for what wakes programs: a system call, nothing that holds a lock. Where that is not worth it,
-    /// false; else [`Yielding::end`] follows.
+    /// Takes the policy for what wakes programs: a system call, nothing that holds a lock. Where
+    /// that is not worth it, false; else [`Yielding::end`] follows.
     pub(crate) fn begin(&mut self) -> bool {
         let Some(watch) = &self.watch else { return false };
         let looked = &watch.rings[self.ring];

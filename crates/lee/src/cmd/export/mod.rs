@@ -27,10 +27,10 @@ const TOLD_MAX: usize = 20;
 
 /// Write a snapshot as a tar archive, with a manifest of checksums
 ///
-/// The archive is in the pax format, which GNU tar, bsdtar and Python unpack, with hard links, holes,
-/// times, extended attributes and ACLs: `tar --acls --xattrs --xattrs-include='*' -xpf FILE` restores
-/// all of them. `sha256sum -c MANIFEST` in the restored tree proves its files. Volumes attached below
-/// are not in it: export each.
+/// The archive is in the pax format, which GNU tar, bsdtar and Python unpack, with hard links,
+/// holes, times, extended attributes and ACLs: `tar --acls --xattrs --xattrs-include='*' -xpf FILE`
+/// restores all of them. `sha256sum -c MANIFEST` in the restored tree proves its files. Volumes
+/// attached below are not in it: export each.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A snapshot, DIR/.snap/NAME, or a directory in one; or a directory of the mount, of which a
@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "-")]
     to: PathBuf,
 
-    /// Write the manifest to this file [default: the archive's name and .sha256sums; of an archive on
-    /// standard output, its last entry MANIFEST.sha256]
+    /// Write the manifest to this file [default: the archive's name and .sha256sums; of an archive
+    /// on standard output, its last entry MANIFEST.sha256]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
 

@@ -16,9 +16,9 @@ const TOP: usize = 20;
 
 /// What files there are in a tree: by size, by age, by the ending of their names, by owner
 ///
-/// Of a whole volume the records of its files are read in their order, a million a second or so; of a part
-/// of it the directories are walked. Either is background work, and nobody waits for it. Volumes below are
-/// left out, and so are snapshots and the recycle bin.
+/// Of a whole volume the records of its files are read in their order, a million a second or so; of
+/// a part of it the directories are walked. Either is background work, and nobody waits for it.
+/// Volumes below are left out, and so are snapshots and the recycle bin.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A directory: its path in the cell or below the mount

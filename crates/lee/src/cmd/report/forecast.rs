@@ -7,8 +7,8 @@ const DAYS_MIN: usize = 7;
 /// What is farther away than this is not said.
 const DAYS_AHEAD: f64 = 3650.0;
 
-/// The day on which it reaches the limit: by the line that fits its days best. `None`: not in ten years, or
-/// too little is known.
+/// The day on which it reaches the limit: by the line that fits its days best. `None`: not in ten
+/// years, or too little is known.
 pub fn full_on(days: &[UsedOnDay], limit: u64) -> Option<Day> {
     // of a pool that was away nothing is known
     let known: Vec<(f64, f64)> = days

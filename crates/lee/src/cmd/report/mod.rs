@@ -13,8 +13,8 @@ use leeward_volume::admin::Day;
 
 /// Report what was used, and when, and in the forms of others
 ///
-/// Once a day the cell keeps what each volume, user, group and pool uses: each day for two years, and then
-/// the first of each month for ten. Days begin at 0:00 UTC.
+/// Once a day the cell keeps what each volume, user, group and pool uses: each day for two years,
+/// and then the first of each month for ten. Days begin at 0:00 UTC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -24,7 +24,8 @@ const QUIET_DAYS: u32 = 365;
 /// From so many days before the end it is reckoned when a pool will be full.
 const FORECAST_DAYS: u32 = 90;
 
-/// A month on one page: growth, who uses most, what is soon full, what nobody has changed for a year
+/// A month on one page: growth, who uses most, what is soon full, what nobody has changed for a
+/// year
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The month, such as 2026-11 [default: this month, until now]

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The storage resource report, as JSON
 ///
-/// It is the report of the WLCG, schema 4.2: what there is, for which VOs, and what is used of it, from
-/// quotas and recursive statistics, at once. Each volume is a share, unless the settings name others
-/// ([srr], see docs/OPERATE.md).
+/// It is the report of the WLCG, schema 4.2: what there is, for which VOs, and what is used of it,
+/// from quotas and recursive statistics, at once. Each volume is a share, unless the settings name
+/// others ([srr], see docs/OPERATE.md).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Write it to this file, which readers see as it was or as it is now, whole

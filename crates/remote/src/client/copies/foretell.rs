@@ -1,9 +1,10 @@
-//! What comes of a change that this client alone may make: told before the server has heard of it, and
-//! part of the copies at once.
+//! What comes of a change that this client alone may make: told before the server has heard of it,
+//! and part of the copies at once.
 //!
-//! Exactly what the server will answer, by the rules of `volume/ops`. Where it is not certain, nothing is told and the
-//! server is asked: an exclusive lease says that nobody else has changed the inode, and that none of the
-//! rules apply which a copy does not show (ACLs, flags, recycle bins, quotas near their limits).
+//! Exactly what the server will answer, by the rules of `volume/ops`. Where it is not certain,
+//! nothing is told and the server is asked: an exclusive lease says that nobody else has changed
+//! the inode, and that none of the rules apply which a copy does not show (ACLs, flags, recycle
+//! bins, quotas near their limits).
 
 use super::{Asked, Copies, Copy, Listed, Of, State, What, XATTRS_KEPT};
 use leeward_env::limits::{
@@ -34,8 +35,8 @@ struct Named {
 }
 
 impl Copies {
-    /// What comes of a change now, if this client alone decides; the copies have it then. `made`: the number
-    /// of an inode that it makes.
+    /// What comes of a change now, if this client alone decides; the copies have it then. `made`:
+    /// the number of an inode that it makes.
     pub(in crate::client) fn foretell(
         &self,
         ctx: &Ctx,
@@ -61,8 +62,8 @@ impl Copies {
         Some(Foretold { reply, nodes, asked })
     }
 
-    /// Something that was told did not come true. What the front end may have kept of these inodes is to
-    /// be dropped.
+    /// Something that was told did not come true. What the front end may have kept of these inodes
+    /// is to be dropped.
     pub(in crate::client) fn not_true(&self, nodes: &[NodeId]) {
         let now = self.0.env.now();
         let state = &mut *self.0.state.lock();
@@ -86,8 +87,8 @@ impl Copies {
         nodes
     }
 
-    /// Whether attributes may be older than what this client has told of the inode, also where others have changed it
-    /// since: an answer may come from before both.
+    /// Whether attributes may be older than what this client has told of the inode, also where
+    /// others have changed it since: an answer may come from before both.
     pub(in crate::client) fn may_be_old(&self, attr: &Attr) -> bool {
         self.0.state.lock().may_be_old(attr)
     }
@@ -124,7 +125,8 @@ impl State {
         }
     }
 
-    /// Whether this client alone knows an inode, and has asked for no change of it that is not answered.
+    /// Whether this client alone knows an inode, and has asked for no change of it that is not
+    /// answered.
     fn is_alone(&self, node: NodeId) -> bool {
         let is_changed = |of: Of<'_>| self.marks[of.mark()].changes > 0;
         self.alone.contains_key(&node)

@@ -1,9 +1,10 @@
 //! Changes of this client under way that remove, replace or move what is behind names.
 //!
-//! No recall comes for what a client changes itself: it must know which inodes those are. It knows what is behind
-//! its names, but only as long as nothing touches them: a recall of the directory, or another change of this
-//! client, may put another inode there before the change is made. From then on it is **unknown** which inodes the
-//! change is about, until its answer says so, and attributes that copies have are not told.
+//! No recall comes for what a client changes itself: it must know which inodes those are. It knows
+//! what is behind its names, but only as long as nothing touches them: a recall of the directory,
+//! or another change of this client, may put another inode there before the change is made. From
+//! then on it is **unknown** which inodes the change is about, until its answer says so, and
+//! attributes that copies have are not told.
 
 /// See the module's head.
 #[derive(Default)]

@@ -20,11 +20,11 @@ const NANOS: u64 = 1_000_000_000;
 /// Lists what happened, a page at a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EventList {
-    /// A directory or a file, which need not be there any more: what happened at it or below it; `None`:
-    /// what operators asked of the cell.
+    /// A directory or a file, which need not be there any more: what happened at it or below it;
+    /// `None`: what operators asked of the cell.
     pub path: Option<String>,
-    /// Where an earlier page ended; `None`: at the first event that is kept, or with `newest_first` at the
-    /// last; `end`: only what happens from now on.
+    /// Where an earlier page ended; `None`: at the first event that is kept, or with `newest_first`
+    /// at the last; `end`: only what happens from now on.
     pub cursor: Option<String>,
     /// The newest event first.
     #[serde(default)]
@@ -120,8 +120,8 @@ pub struct EventInfo {
     pub nanos: u32,
     /// What happened.
     pub what: EventKind,
-    /// The path in the cell as it was then, after the event; `None`: there is none, or a directory above
-    /// is not known any more.
+    /// The path in the cell as it was then, after the event; `None`: there is none, or a directory
+    /// above is not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathText>,
     /// Of a renamed file or snapshot, and of one that was exchanged: its path or name before.
@@ -275,8 +275,8 @@ impl EventList {
 }
 
 impl Shard {
-    /// The volume of a path, and what is there. Where nothing is there any more, the volume that it would
-    /// be in.
+    /// The volume of a path, and what is there. Where nothing is there any more, the volume that it
+    /// would be in.
     pub(crate) fn place_of_events(&self, path: &str) -> Result<Position, Failure> {
         let mut above = path;
         loop {

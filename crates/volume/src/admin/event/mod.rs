@@ -16,8 +16,8 @@ use leeward_env::Ctx;
 use leeward_fs::{Kind, NodeId};
 
 impl Shard {
-    /// Keeps in the event log of the cell that somebody asks for this, if that is kept of it. To be called
-    /// before it is done.
+    /// Keeps in the event log of the cell that somebody asks for this, if that is kept of it. To be
+    /// called before it is done.
     pub(crate) fn note_request(&self, ctx: &Ctx, request: &AnyRequest) {
         if !request.is_noted() {
             return;

@@ -65,7 +65,8 @@ impl Census {
     }
 }
 
-/// Records in any order: how many, and the sum of their hashes. A log may have more than fit in memory.
+/// Records in any order: how many, and the sum of their hashes. A log may have more than fit in
+/// memory.
 #[derive(Default, PartialEq, Eq)]
 struct Places {
     count: u64,

@@ -488,8 +488,8 @@ impl Shard {
         all.sort_unstable();
         for (done, segment) in all.iter().enumerate() {
             progress(Progress { phase: "segments".into(), done: done as u64, total: all.len() as u64 });
-            // meanwhile cleaning may have rewritten or removed it, or kept nothing of it: then it has
-            // no object
+            // meanwhile cleaning may have rewritten or removed it, or kept nothing of it: then it
+            // has no object
             let (record, is_open) = {
                 let st = self.lock();
                 (st.segments.get(*segment).copied(), st.segments.is_open(*segment))

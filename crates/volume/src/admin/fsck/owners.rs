@@ -1,4 +1,5 @@
-//! What users and groups own, by the records of inodes: as the table of it says, and as memory does.
+//! What users and groups own, by the records of inodes: as the table of it says, and as memory
+//! does.
 
 use super::Census;
 use crate::format::each;

@@ -1,5 +1,5 @@
-//! Checks of sessions: what came of calls is of sessions that there are, and no change has a number that
-//! was not given out yet.
+//! Checks of sessions: what came of calls is of sessions that there are, and no change has a number
+//! that was not given out yet.
 
 use super::Census;
 use crate::format::each;

@@ -201,8 +201,9 @@ impl PoolStore {
     }
 }
 
-/// A store that is there is given up only while all others are there, too: else it may be the wrong one that was named,
-/// and what it has the last that there is. What is known of the stores may be some seconds old: they are asked now.
+/// A store that is there is given up only while all others are there, too: else it may be the wrong
+/// one that was named, and what it has the last that there is. What is known of the stores may be
+/// some seconds old: they are asked now.
 fn check_others_answer(shard: &Shard, id: PoolId, record: &PoolRecord, at: usize) -> Result<(), Failure> {
     let named = &record.stores[at];
     let found = shard.pools.look_for(id, &record.stores);

@@ -1,7 +1,8 @@
 //! What files there are below a directory: by type, size, age, ending and owner.
 //!
-//! Of a whole volume the records of its inodes are read in their order, without looking at directories; of
-//! a part of it the directories are walked. Both read one state, in turns of background work.
+//! Of a whole volume the records of its inodes are read in their order, without looking at
+//! directories; of a part of it the directories are walked. Both read one state, in turns of
+//! background work.
 
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Progress, Reply, Request};

@@ -74,7 +74,8 @@ pub struct UsageOf {
     pub average_bytes: u64,
     /// The most on any of its days, bytes.
     pub peak_bytes: u64,
-    /// Of a volume: the day on which names, content or attributes last changed, if its event log knows.
+    /// Of a volume: the day on which names, content or attributes last changed, if its event log
+    /// knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Day>,
     /// The day on which it was found to be gone.
@@ -204,7 +205,8 @@ fn first_kept(moment: &dyn Moment, of: Sampled) -> leeward_fs::Result<Option<Day
     }
 }
 
-/// The first day of a month in which the state on a day can be found: the first record of a month is whole.
+/// The first day of a month in which the state on a day can be found: the first record of a month
+/// is whole.
 fn last_whole(moment: &dyn Moment, chunk: Chunk, on: Day) -> leeward_fs::Result<u32> {
     let mut first = first_of_month(on.0);
     for _ in 0..MONTHS_BACK {

@@ -11,14 +11,16 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
-/// Receives a snapshot from a stream into a copy, with progress. The copy shows it when it is whole and proven.
+/// Receives a snapshot from a stream into a copy, with progress. The copy shows it when it is whole
+/// and proven.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapReceive {
     /// The copy.
     pub volume: String,
     /// Where from.
     pub pipe: Pipe,
-    /// Whether a stream ends that the copy receives already: its sender may be dead, and nobody has heard of that.
+    /// Whether a stream ends that the copy receives already: its sender may be dead, and nobody has
+    /// heard of that.
     #[serde(default)]
     pub instead: bool,
 }
@@ -41,7 +43,8 @@ impl Request for SnapReceive {
 /// So often it is looked whether the stream is to end while nothing comes.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A pipe that may be silent for ever: then the cell must still be able to end, and the copy to be promoted.
+/// A pipe that may be silent for ever: then the cell must still be able to end, and the copy to be
+/// promoted.
 struct Watched<'a> {
     pipe: File,
     shard: &'a Shard,
@@ -66,8 +69,8 @@ impl Read for Watched<'_> {
 pub struct VolumePromote {
     /// The copy.
     pub name: String,
-    /// The volume that it is a copy of has become a copy itself, which shows this snapshot: refused where this copy
-    /// shows another. `None`: nothing is known of that volume.
+    /// The volume that it is a copy of has become a copy itself, which shows this snapshot: refused
+    /// where this copy shows another. `None`: nothing is known of that volume.
     #[serde(default)]
     pub handed_over: Option<String>,
 }

@@ -56,7 +56,8 @@ impl Request for SnapRestore {
         }
         let restore =
             Restore { source, dir: parent, name: leaf.as_bytes(), in_place: *in_place, keeps: true };
-        // nobody keeps or tells anything of the volume meanwhile: its steps tell other machines, and do not wait
+        // nobody keeps or tells anything of the volume meanwhile: its steps tell other machines,
+        // and do not wait
         let _recalling = shard.recall_volume(parent.volume());
         let done = shard.restore(&restore, all_of_dir, caller.progress).map_err(|e| refusal(e, target))?;
         shard.settle()?;

@@ -75,8 +75,8 @@ pub(super) fn failure(broken: Broken, what: &str) -> Failure {
     }
 }
 
-/// Computes the digest of a snapshot of a volume's root directory, or of what leads to it from an older one, with
-/// progress. All content is read, of which that is.
+/// Computes the digest of a snapshot of a volume's root directory, or of what leads to it from an
+/// older one, with progress. All content is read, of which that is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapDigest {
     /// The volume.

@@ -93,7 +93,8 @@ pub struct CopyInfo {
     pub time_secs: i64,
     /// Whether a part of a newer one has come.
     pub receiving: bool,
-    /// Whether it was taken here, of a volume that became a copy: a stream may go on from an older one.
+    /// Whether it was taken here, of a volume that became a copy: a stream may go on from an older
+    /// one.
     #[serde(default)]
     pub made_here: bool,
 }

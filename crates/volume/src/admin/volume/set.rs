@@ -50,7 +50,8 @@ impl Request for VolumeSet {
         if let Some(dir) = &set.snapshot_dir {
             check_snapshot_dir(shard, id, dir)?;
         }
-        // which names directories show, and what becomes of removed files, is nothing that a transaction changes
+        // which names directories show, and what becomes of removed files, is nothing that a
+        // transaction changes
         let shows = set.snapshot_dir.is_some() || set.snapshot_dir_visible.is_some();
         let recalling = shows || set.bin_days.is_some();
         let _recalling = recalling.then(|| shard.recall_volume(id));

@@ -257,8 +257,8 @@ impl Shard {
     }
 
     /// Restores what had a path, with everything that was removed below it. Returns the usage of
-    /// what was restored, and how many entries were left in the bin because their names are taken or
-    /// their directories immutable. Durable with the next commit.
+    /// what was restored, and how many entries were left in the bin because their names are taken
+    /// or their directories immutable. Durable with the next commit.
     pub(crate) fn restore_bin(&self, ctx: &Ctx, r: &RestoreBin<'_>) -> Result<(Usage, u64)> {
         let at = r.at.unwrap_or(i64::MAX);
         let found = self.find_binned(ctx, r.path, at)?;
