@@ -94,7 +94,7 @@ pub struct FilesCounted {
     pub by_size: Vec<CountedUpTo>,
     /// By days since their content changed, the newest first.
     pub by_age: Vec<CountedUpTo>,
-    /// By the ending of their name (of several names, the last that was given), most bytes first.
+    /// By the ending of their name (of several names, one), most bytes first.
     pub by_ending: Vec<CountedEnding>,
     /// By owner, most bytes first.
     pub by_owner: Vec<CountedOwner>,
