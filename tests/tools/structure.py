@@ -177,7 +177,7 @@ def main(*arguments):
         print("{:10} {:8} {:8} {:10} {:8} {:6}".format(*row))
     print(f"functions: {len(lengths)}, median {statistics.median(lengths):.0f} lines, p95 {percentile(lengths, 0.95)}")
     print(f"files: {len(files)}, median {statistics.median(files):.0f} lines, p95 {percentile(files, 0.95)}")
-    tour = (root / TOUR).read_text().splitlines()
+    tour = (root / TOUR).read_text().splitlines() if (root / TOUR).exists() else []
     wide = [f"{TOUR}:{number}" for number, line in enumerate(tour, 1) if len(line) > TOUR_WIDTH]
     figures = {
         "longest cycle": largest[0],

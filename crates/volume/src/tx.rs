@@ -10,7 +10,7 @@
 //! moves when a commit's records become clean; a loaded record enters the cache only if it has not
 //! moved since before the load and no overlay holds the key.
 
-use crate::format::events::Named;
+use crate::format::events::{Event, Named};
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
 use crate::format::keys::{self, EpochPair, Key};
@@ -128,6 +128,8 @@ pub struct Tx<'a> {
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(NodeId, Stats)>,
     pub(crate) owned: Vec<OwnedChange>,
+    /// What is told of it, see `ops/events.rs`.
+    pub(crate) events: Vec<(u32, Event)>,
     /// Files whose content it changes, see `ops/events.rs`.
     pub(crate) written_to: Vec<(NodeId, Named)>,
     shown: Vec<NodeId>,
@@ -192,6 +194,7 @@ impl<'a> Tx<'a> {
             references: Vec::new(),
             charges: Vec::new(),
             owned: Vec::new(),
+            events: Vec::new(),
             written_to: Vec::new(),
             shown: Vec::new(),
             leased: Vec::new(),
@@ -508,9 +511,10 @@ impl<'a> Tx<'a> {
         self.writes.list.iter().map(|(key, value, is_new)| (key, value, *is_new))
     }
 
-    /// What is in the record before this operation, as far as memory knows it.
-    pub(crate) fn before(&self, key: &Key) -> Option<Value> {
-        self.st.overlay(key).or_else(|| self.cache.get(key)).flatten()
+    /// What is in the record before this operation.
+    pub(crate) fn before(&self, key: &Key) -> TxResult<Option<Value>> {
+        let known = self.st.overlay(key).or_else(|| self.cache.get(key));
+        known.ok_or_else(|| Fail::Miss(key.clone()))
     }
 
     /// What this operation has charged to the quota of `dir` so far.
@@ -564,9 +568,9 @@ impl<'a> Tx<'a> {
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died
     /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
-        let events = self.events();
         let Tx {
             st,
+            events,
             cache,
             ctx,
             writes,

@@ -9,7 +9,7 @@ use crate::format::events::{Actor, Event, Named, Rights, What};
 use crate::format::inode::{Dentry, Inode, SnapshotRecord, time};
 use crate::format::keys::{self, tag};
 use crate::state::Effect;
-use crate::tx::{Tx, nanos};
+use crate::tx::{Tx, TxResult, nanos};
 use leeward_env::Ctx;
 use leeward_fs::{Kind, NodeId};
 use leeward_meta::Value;
@@ -67,12 +67,16 @@ impl Tx<'_> {
         }
     }
 
-    /// The events that this operation adds, by volume.
-    pub(crate) fn events(&self) -> Vec<(u32, Event)> {
-        if self.is_quiet() {
-            return Vec::new();
+    /// Finds the events that this operation adds, by volume. All that it writes is written.
+    pub(crate) fn find_events(&mut self) -> TxResult<()> {
+        if !self.is_quiet() {
+            self.events = self.events_of_records()?;
         }
-        let written = self.written_for_events();
+        Ok(())
+    }
+
+    fn events_of_records(&self) -> TxResult<Vec<(u32, Event)>> {
+        let written = self.written_for_events()?;
         let mut found: Vec<Found> = Vec::new();
         written.names_changed(&mut found);
         let content = self.written_to.iter();
@@ -83,10 +87,10 @@ impl Tx<'_> {
         self.snapshots_changed(&mut found);
         let (by, at) = (actor_of(self.ctx), nanos(self.now));
         let event = |(volume, node, kind, what)| (volume, Event { at, by, node, kind, what });
-        found.into_iter().map(event).collect()
+        Ok(found.into_iter().map(event).collect())
     }
 
-    fn written_for_events(&self) -> Written {
+    fn written_for_events(&self) -> TxResult<Written> {
         let mut written = Written::default();
         let mut audited = (0, false);
         for (key, value, is_new) in self.writes() {
@@ -98,10 +102,10 @@ impl Tx<'_> {
                 audited = (volume, self.is_audited(volume));
             }
             let Some(parsed) = keys::parse(key).filter(|_| audited.1) else { continue };
-            let before = || if is_new { None } else { self.before(key) };
+            let before = || if is_new { Ok(None) } else { self.before(key) };
             match parsed.tag {
-                tag::INODE => written.inodes.push((parsed.node, before(), value.clone())),
-                tag::DENTRY => written.name(parsed.node, parsed.rest, before().as_ref(), value.as_ref()),
+                tag::INODE => written.inodes.push((parsed.node, before()?, value.clone())),
+                tag::DENTRY => written.name(parsed.node, parsed.rest, before()?.as_ref(), value.as_ref()),
                 tag::XATTR | tag::XATTR_PLAIN => {
                     let is_there = value.is_some();
                     // one of before there were snapshots is replaced by one with a birth
@@ -119,7 +123,7 @@ impl Tx<'_> {
                 _ => {}
             }
         }
-        written
+        Ok(written)
     }
 
     fn inodes_changed(&self, written: &Written, found: &mut Vec<Found>) {

@@ -21,6 +21,9 @@ struct Log {
     due: u64,
 }
 
+/// When an empty log is due.
+const NEVER: u64 = u64::MAX;
+
 /// The logs of all volumes; that of [`keys::CELL_LOG`] is the cell's own.
 #[derive(Default)]
 pub struct EventLogs {
@@ -28,8 +31,8 @@ pub struct EventLogs {
     /// Bytes of all blocks.
     bytes: u64,
     dirty: BTreeSet<u32>,
-    /// No log is due before, nanoseconds since 1970.
-    next_due: u64,
+    /// All logs by when they are due.
+    by_due: BTreeSet<(u64, u32)>,
     /// Where directories were, for events of the running transaction.
     moved: Vec<(NodeId, u64, Named)>,
 }
@@ -39,6 +42,7 @@ impl EventLogs {
     pub fn load(&mut self, volume: u32, head: LogHead) {
         self.bytes += head.bytes;
         self.logs.insert(volume, Log { head, ..Log::default() });
+        self.by_due.insert((0, volume));
     }
 
     /// What is kept of a log. What the running transaction adds is not in it.
@@ -64,37 +68,38 @@ impl EventLogs {
 
     /// A log that may have something to be removed, and the first event in it.
     pub fn due(&mut self, now: u64) -> Option<(u32, u64)> {
-        if now < self.next_due {
-            return None;
+        while let Some(&(due, volume)) = self.by_due.first().filter(|(due, _)| *due <= now) {
+            let head = self.head(volume);
+            if head.first < head.next {
+                return Some((volume, head.first));
+            }
+            self.by_due.remove(&(due, volume));
+            self.look_again(volume, NEVER);
         }
-        let kept = || self.logs.iter().filter(|(_, log)| log.head.first < log.head.next);
-        let due = kept().find(|(_, log)| log.due <= now).map(|(volume, log)| (*volume, log.head.first));
-        if due.is_none() {
-            self.next_due = kept().map(|(_, log)| log.due).min().unwrap_or(u64::MAX);
-        }
-        due
+        None
     }
 
     /// There is nothing to be removed of a log before this time, nanoseconds since 1970.
     pub fn look_again(&mut self, volume: u32, due: u64) {
         if let Some(log) = self.logs.get_mut(&volume) {
+            self.by_due.remove(&(log.due, volume));
+            self.by_due.insert((due, volume));
             log.due = due;
-            self.next_due = self.next_due.min(due);
         }
     }
 
     /// Adds an event.
     pub fn add(&mut self, volume: u32, event: &Event) {
-        let log = self.logs.entry(volume).or_default();
+        let log = self.logs.entry(volume).or_insert_with(|| {
+            self.by_due.insert((0, volume));
+            Log::default()
+        });
         if log.open.last().is_none_or(OpenBlock::is_full) {
             log.open.push(OpenBlock::default());
         }
         let Some(block) = log.open.last_mut() else { return };
         if !block.add(event, volume) {
             return;
-        }
-        if log.head.first == log.head.next {
-            self.next_due = self.next_due.min(log.due);
         }
         if event.what.is_change() {
             log.head.changed_at = log.head.changed_at.max(event.at);
@@ -118,6 +123,7 @@ impl EventLogs {
     /// The volume is removed.
     pub fn drop_volume(&mut self, volume: u32) {
         if let Some(log) = self.logs.remove(&volume) {
+            self.by_due.remove(&(log.due, volume));
             self.bytes = self.bytes.saturating_sub(log.head.bytes);
         }
         self.dirty.remove(&volume);
@@ -146,6 +152,11 @@ impl EventLogs {
                 records.push((key, record));
             }
             records.push((keys::log_head(volume), log.head.encode()));
+            if log.due == NEVER {
+                self.by_due.remove(&(NEVER, volume));
+                self.by_due.insert((0, volume));
+                log.due = 0;
+            }
         }
         records
     }
