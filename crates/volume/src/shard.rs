@@ -223,11 +223,7 @@ impl Shard {
                     tx.note_what_is_seen();
                 }
             }
-            let result = f(&mut tx).and_then(|value| {
-                tx.check_owners()?;
-                tx.find_events()?;
-                Ok(value)
-            });
+            let result = f(&mut tx).and_then(|value| tx.conclude().map(|()| value));
             let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
             if let Some(first) = agreed.first {
                 drop(st);

@@ -565,6 +565,12 @@ impl<'a> Tx<'a> {
         self.writes.list.iter().filter_map(|(key, _, _)| keys::parse_inode(key)).collect()
     }
 
+    /// All is written: what is added must keep the limits of its owners, and events tell of it.
+    pub(crate) fn conclude(&mut self) -> TxResult<()> {
+        self.check_owners()?;
+        self.find_events()
+    }
+
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died
     /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
