@@ -413,7 +413,7 @@ impl Eyes<'_> {
     /// Of a volume its owner sees what happened, also in directories that are closed to him: who
     /// has it answers for it.
     fn owns_volume(&self, node: NodeId, what: &str) -> Checked<()> {
-        let owner = self.cell.volume_owners().get(&node.volume()).copied();
+        let owner = self.cell.volume_owner(node.volume());
         let is_its_own = self.asker.grant.has(node) && owner == Some(self.asker.ctx.uid);
         match is_its_own || self.sees_all() {
             true => Ok(()),
@@ -458,10 +458,8 @@ impl Eyes<'_> {
         };
         let own: Vec<u64> = match request.of {
             Sampled::Volume => {
-                let is_own =
-                    |id: u32, uid: u32| uid == ctx.uid && grant.has(NodeId::new(id, NodeId::ROOT.inode()));
-                let owners = self.cell.volume_owners().into_iter();
-                owners.filter(|(id, uid)| is_own(*id, *uid)).map(|(id, _)| id.into()).collect()
+                let may_use = |id: &u32| grant.has(NodeId::new(*id, NodeId::ROOT.inode()));
+                self.cell.volumes_of(ctx.uid).into_iter().filter(may_use).map(u64::from).collect()
             }
             Sampled::User => in_all_volumes(vec![ctx.uid.into()])?,
             Sampled::Group => {

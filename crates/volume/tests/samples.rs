@@ -375,6 +375,24 @@ fn nobody_asks_for_a_time_that_is_none() {
 }
 
 #[test]
+fn nobody_gets_more_days_than_memory_has() {
+    let rig = Rig::new();
+    for n in 0..300 {
+        rig.file(&format!("/f{n}"), b"x");
+        let uid = Some(1000 + n);
+        let node = rig.at(&format!("/f{n}")).expect("a file");
+        rig.call(Op::SetAttr { node, set: SetAttr { uid, ..SetAttr::default() } }).expect("set");
+    }
+    rig.later(1);
+    let from = rig.today();
+    rig.later(3600);
+    let ask = |only: Vec<u64>| rig.ask(&UsageReport { of: Sampled::User, from, to: None, only, daily: true });
+    let failure = ask(Vec::new()).expect_err("a million days");
+    assert!(failure.message.contains("name some, or a shorter time"), "{failure:?}");
+    assert_eq!(ask(vec![1001]).expect("one").rows[0].days.len(), 3602);
+}
+
+#[test]
 fn fsck_finds_samples_that_no_version_wrote() {
     for (key, what) in [
         (keys::samples(0, 11_000), &[9u8, 0][..]),

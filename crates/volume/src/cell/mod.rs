@@ -374,10 +374,15 @@ impl Cell {
         self.shard.volume_names()
     }
 
-    /// Owners of volumes by number, without those that are being removed.
-    pub fn volume_owners(&self) -> BTreeMap<u32, u32> {
+    /// The owner of a volume that is not being removed.
+    pub fn volume_owner(&self, volume: u32) -> Option<u32> {
+        self.shard.lock().volumes.get(&volume).filter(|v| !v.removing).map(|v| v.uid)
+    }
+
+    /// Numbers of the volumes of a user, without those that are being removed.
+    pub fn volumes_of(&self, uid: u32) -> Vec<u32> {
         let st = self.shard.lock();
-        st.volumes.iter().filter(|(_, v)| !v.removing).map(|(id, v)| (*id, v.uid)).collect()
+        st.volumes.iter().filter(|(_, v)| v.uid == uid && !v.removing).map(|(id, _)| *id).collect()
     }
 
     /// The volume whose event log tells of a path, which need not be there any more.

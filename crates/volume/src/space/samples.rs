@@ -32,10 +32,19 @@ const NANOS_PER_DAY: u64 = 1_000_000_000 * DAY_SECS as u64;
 const MONTH_RECORDS: usize = 32;
 
 /// What a chunk is now. Who has a name and no sample is there, but nobody knows now what it uses.
-struct Now {
+pub(crate) struct Now {
     samples: Samples,
     /// Names and owners of volumes and pools.
     names: BTreeMap<u8, (String, u32)>,
+}
+
+impl Now {
+    /// What they use, where nobody knows that as it was.
+    pub(crate) fn over(&self, was: Option<&Samples>) -> Samples {
+        let unknown = self.names.keys().filter(|at| !self.samples.contains_key(at));
+        let as_before = unknown.filter_map(|at| Some((*at, *was?.get(at)?)));
+        self.samples.iter().map(|(at, amounts)| (*at, *amounts)).chain(as_before).collect()
+    }
 }
 
 impl Shard {
@@ -56,7 +65,7 @@ impl Shard {
             })?;
             return Ok(true);
         };
-        let now = self.sample_now(chunk)?;
+        let now = self.sample_now(chunk);
         self.transact(&ctx, |tx| tx.sample(chunk, today, &now))?;
         Ok(true)
     }
@@ -75,12 +84,8 @@ impl Shard {
         Ok(Sampled::ALL.into_iter().filter_map(of_kind).chain(stored).min())
     }
 
-    /// What the members of a chunk use now.
-    pub(crate) fn amounts_now(&self, chunk: Chunk) -> Result<Samples> {
-        self.sample_now(chunk).map(|now| now.samples)
-    }
-
-    fn sample_now(&self, chunk: Chunk) -> Result<Now> {
+    /// What the members of a chunk are now.
+    pub(crate) fn sample_now(&self, chunk: Chunk) -> Now {
         let members = self.lock().sampled_members(chunk);
         let (mut samples, mut names) = (Samples::new(), BTreeMap::new());
         for at in members {
@@ -92,7 +97,7 @@ impl Shard {
             }
             names.extend(self.lock().sampled_name(chunk.of, chunk.member(at)).map(|name| (at, name)));
         }
-        Ok(Now { samples, names })
+        Now { samples, names }
     }
 
     /// What one of them uses; `None`: it is gone, or nobody knows now.
@@ -163,7 +168,10 @@ impl State {
     /// The name and the owner of a volume or a pool.
     fn sampled_name(&self, of: Sampled, id: u64) -> Option<(String, u32)> {
         match of {
-            Sampled::Volume => self.volumes.get(&(id as u32)).map(|v| (v.name.clone(), v.uid)),
+            Sampled::Volume => {
+                let volume = self.volumes.get(&(id as u32)).filter(|v| !v.removing);
+                volume.map(|v| (v.name.clone(), v.uid))
+            }
             Sampled::Pool => Some((self.pool_name(id as _), 0)),
             Sampled::User | Sampled::Group => None,
         }
@@ -185,11 +193,7 @@ impl Tx<'_> {
         let month = states(&self.scan(&of_month, &end, MONTH_RECORDS, false)?);
         let before = month.iter().rev().find(|state| state.day < today);
         let was = before.and_then(|state| state.samples.as_ref());
-        let mut is = now.samples.clone();
-        for at in now.names.keys().filter(|at| !now.samples.contains_key(at)) {
-            is.extend(was.and_then(|was| was.get(at)).map(|amounts| (*at, *amounts)));
-        }
-        let record = SampleRecord::between(was, &is);
+        let record = SampleRecord::between(was, &now.over(was));
         let stands = month.iter().any(|state| state.day == today);
         let ends_all = before.is_none() && self.ended_with_some(id, &of_month)?;
         if !record.entries.is_empty() || stands || ends_all {

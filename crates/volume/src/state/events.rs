@@ -68,12 +68,11 @@ impl EventLogs {
 
     /// A log that may have something to be removed, and the first event in it.
     pub fn due(&mut self, now: u64) -> Option<(u32, u64)> {
-        while let Some(&(due, volume)) = self.by_due.first().filter(|(due, _)| *due <= now) {
+        while let Some(&(_, volume)) = self.by_due.first().filter(|(due, _)| *due <= now) {
             let head = self.head(volume);
             if head.first < head.next {
                 return Some((volume, head.first));
             }
-            self.by_due.remove(&(due, volume));
             self.look_again(volume, NEVER);
         }
         None
@@ -153,9 +152,7 @@ impl EventLogs {
             }
             records.push((keys::log_head(volume), log.head.encode()));
             if log.due == NEVER {
-                self.by_due.remove(&(NEVER, volume));
-                self.by_due.insert((0, volume));
-                log.due = 0;
+                self.look_again(volume, 0);
             }
         }
         records

@@ -53,16 +53,10 @@ struct Form {
     html: bool,
 }
 
-/// Today, and the first day of its month.
+/// Today.
 fn today(invocation: &Invocation) -> Day {
     let days = invocation.env.wall() / 86_400_000_000_000;
     Day(u32::try_from(days).unwrap_or(0))
-}
-
-/// The first day of a day's month.
-fn first_of_month(day: Day) -> Day {
-    let (_, _, of_month) = leeward_env::dates::civil(day.0.into());
-    day.minus(of_month as u32 - 1)
 }
 
 fn parse_day(text: &str) -> Result<Day, String> {

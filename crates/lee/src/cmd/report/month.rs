@@ -8,7 +8,6 @@ use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::session::Session;
 use crate::size;
-use leeward_env::dates;
 use leeward_volume::admin::{Day, Sampled, UsageReport, UsageReported, UsedOnDay};
 use serde_json::json;
 use std::cmp::Reverse;
@@ -55,11 +54,11 @@ struct Told {
 /// What the cell says, or that the month is yet to come.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let today = today(invocation);
-    let from = args.month.unwrap_or_else(|| super::first_of_month(today));
+    let from = args.month.unwrap_or_else(|| today.first_of_month());
     if from > today {
         return Err(Fail::new(format!("{} is yet to come: name a month that has begun", month_text(from))));
     }
-    let next = next_month(from);
+    let next = from.first_of_next_month();
     let to = (next <= today).then_some(next);
     let told = invocation.session("report month", |_, session| ask(session, from, to))?;
     let parts = parts(&told);
@@ -99,12 +98,6 @@ fn ask(session: &mut Session, from: Day, to: Option<Day>) -> Result<Told, Fail> 
 fn month_text(day: Day) -> String {
     let (year, month) = day.month();
     format!("{year:04}-{month:02}")
-}
-
-fn next_month(first: Day) -> Day {
-    let (year, month) = first.month();
-    let (year, month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
-    dates::day_of(year, month, 1).and_then(|day| u32::try_from(day).ok()).map_or(first.plus(31), Day)
 }
 
 fn notes(from: Day, told: &Told) -> Vec<String> {
@@ -296,8 +289,8 @@ mod tests {
     #[test]
     fn months_follow_each_other() {
         let day = |text| Day::parse(text).expect("a day");
-        assert_eq!(next_month(day("2026-11-01")), day("2026-12-01"));
-        assert_eq!(next_month(day("2026-12-01")), day("2027-01-01"));
+        assert_eq!(day("2026-11-01").first_of_next_month(), day("2026-12-01"));
+        assert_eq!(day("2026-12-01").first_of_next_month(), day("2027-01-01"));
         assert_eq!(parse_month("2024-02"), Ok(day("2024-02-01")));
         for text in ["2024-2", "2024", "2024-13", "2024-02-03", ""] {
             parse_month(text).expect_err(text);

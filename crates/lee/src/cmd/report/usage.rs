@@ -1,7 +1,7 @@
 //! `lee report usage`: what each volume, user, group or pool used in a time.
 
 use super::paper::{Column, Paper, Part, Row, comma_separated};
-use super::{Form, first_of_month, parse_day, today};
+use super::{Form, parse_day, today};
 use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
@@ -69,7 +69,7 @@ impl By {
 /// # Errors
 /// What the cell says, or that nothing of a name is kept.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
-    let from = args.from.unwrap_or_else(|| first_of_month(today(invocation)));
+    let from = args.from.unwrap_or_else(|| today(invocation).first_of_month());
     let request = UsageReport { of: args.by.of(), from, to: args.to, only: Vec::new(), daily: false };
     let reported = invocation.ask_with_bar("report usage", &request)?;
     let mut rows = rows_of(&reported);

@@ -1,5 +1,6 @@
 //! A day in UTC, `2026-11-21` in JSON.
 
+use crate::format::samples;
 use leeward_env::dates;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -26,6 +27,16 @@ impl Day {
     /// The day so many days before.
     pub fn minus(self, days: u32) -> Day {
         Day(self.0.saturating_sub(days))
+    }
+
+    /// The first day of its month.
+    pub fn first_of_month(self) -> Day {
+        Day(samples::first_of_month(self.0))
+    }
+
+    /// The first day of the month after its own.
+    pub fn first_of_next_month(self) -> Day {
+        Day(samples::first_of_next_month(self.0))
     }
 
     /// Year and month.

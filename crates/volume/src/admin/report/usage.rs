@@ -3,6 +3,7 @@
 use super::Day;
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::format::each;
 use crate::format::keys;
 use crate::format::samples::{
     Amounts, Chunk, SampleRecord, SampledName, SampledNames, Samples, first_of_month,
@@ -18,8 +19,8 @@ pub use crate::format::samples::Sampled;
 
 /// So many months a cell may not have been served, and its last state is that of later days.
 const MONTHS_BACK: u32 = 24;
-/// Records of a chunk that are read at once.
-const PAGE: usize = 4096;
+/// Days of all rows together that one answer has at most.
+const DAYS_MAX: usize = 1 << 20;
 
 /// Tells what volumes, users, groups or pools used in a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -126,7 +127,7 @@ impl Request for UsageReport {
         // nobody knows what was before
         let from = kept_from.map_or(self.from, |first| first.min(to.minus(1)).max(self.from));
         let mut sums = Sums::new(from, to);
-        let (mut rows, mut next) = (Vec::new(), Chunk::with(self.of, 0).id());
+        let (mut rows, mut days, mut next) = (Vec::new(), 0, Chunk::with(self.of, 0).id());
         while let Some(chunk) = shard.next_chunk(next).map_err(told)?.filter(|chunk| chunk.of == self.of) {
             (caller.progress)(Progress { phase: "usage samples".into(), done: chunk.number, total: 0 });
             next = chunk.id() + 1;
@@ -143,6 +144,11 @@ impl Request for UsageReport {
                 }
                 let mut row = run.row(id, &mut sums, self.daily.then(Vec::new));
                 shard.name_sampled(self, names.0.get(&at), run.last(to), &mut row);
+                days += row.days.len();
+                if days > DAYS_MAX {
+                    let why = format!("more than {DAYS_MAX} days of all: name some, or a shorter time");
+                    return Err(Failure::new(libc::E2BIG, why));
+                }
                 if row.begin != Used::default() || row.end != Used::default() || row.peak_bytes > 0 {
                     rows.push(row);
                 }
@@ -163,27 +169,15 @@ impl UsageReport {
     ) -> leeward_fs::Result<BTreeMap<u8, Run>> {
         let begin = last_whole(moment, chunk, from)?;
         let mut runs = Runs::default();
-        let end = keys::samples(chunk.id(), to.0.saturating_add(1));
-        let mut next = keys::samples(chunk.id(), begin);
-        loop {
-            let page = moment.scan(&next, &end, PAGE)?;
-            for (key, record) in &page {
-                let Some(day) = keys::parse_sampled_day(key) else { continue };
+        let days = (keys::samples(chunk.id(), begin), keys::samples(chunk.id(), to.0.saturating_add(1)));
+        each(moment, days, |key, record| {
+            if let Some(day) = keys::parse_sampled_day(key) {
                 runs.add(Day(day), &SampleRecord::decode(record)?);
             }
-            match page.last() {
-                Some((key, _)) if page.len() == PAGE => next = keys::after(key),
-                _ => break,
-            }
-        }
+            Ok(())
+        })?;
         if self.to.is_none() {
-            let mut now = shard.amounts_now(chunk)?;
-            if chunk.of == Sampled::Pool {
-                // of one that is away nobody knows
-                for (at, amounts) in &runs.state {
-                    now.entry(*at).or_insert(*amounts);
-                }
-            }
+            let now = shard.sample_now(chunk).over(Some(&runs.state));
             runs.add(to, &SampleRecord::between(None, &now));
         }
         Ok(runs.runs)
