@@ -46,10 +46,10 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Form {
     /// As comma-separated values, with bytes and days as they are
-    #[arg(long, conflicts_with = "html")]
+    #[arg(long, conflicts_with_all = ["html", "json"])]
     csv: bool,
     /// As a page for a browser or a mail, which needs nothing else
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     html: bool,
 }
 

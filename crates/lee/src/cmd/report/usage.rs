@@ -114,8 +114,8 @@ pub fn time_of(reported: &UsageReported, to: Option<Day>) -> String {
 /// That not all of the time is known, if it is not.
 pub fn kept_note(asked: Day, reported: &UsageReported) -> Option<String> {
     match reported.kept_from {
-        None => Some("No day is kept yet: what there is now counts as what came.".into()),
-        Some(first) if first > asked => Some(format!("The first day that is kept is {first}.")),
+        None => Some("The cell has no sample yet: all that is there now counts as growth.".into()),
+        Some(first) if first > asked => Some(format!("The first sample is of {first}.")),
         Some(_) => None,
     }
 }
