@@ -18,9 +18,6 @@ use leeward_fs::{Error, NodeId, Result, Time};
 /// have told and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;
 
-/// No client has changes longer than this that the server does not know.
-const TOLD_SECS_MAX: i64 = 3600;
-
 impl Shard {
     /// Holds a transaction against the leases, and grants those that come with it. Under the lock.
     pub(crate) fn agree(&self, ctx: &Ctx, tx: &Tx<'_>, is_ok: bool) -> Agreed {
@@ -135,12 +132,16 @@ impl Shard {
         Ok(Some(recalling))
     }
 
-    /// The time of a change: that which its client has told, but not one to come, nor one long ago.
-    pub(crate) fn time_for(&self, ctx: &Ctx) -> Time {
-        let told = ctx.again.map(|told| told.at).or(ctx.foretold.map(|foretold| foretold.at));
-        let now = self.now();
-        let earliest = Time { secs: now.secs - TOLD_SECS_MAX, ..now };
-        told.map_or(now, |at| time_of(at).clamp(earliest, now))
+    /// The time of a change, that which its client has told, but not one to come; and that of the
+    /// clock here.
+    pub(crate) fn times_for(&self, ctx: &Ctx) -> (Time, Time) {
+        let clock = self.now();
+        let now = match (ctx.again, ctx.foretold) {
+            (Some(told), _) => time_of(told.at),
+            (None, Some(foretold)) => time_of(foretold.at).min(clock),
+            (None, None) => clock,
+        };
+        (now, clock)
     }
 
     /// Whether a change may take effect whose result its client has told before: only where nobody

@@ -210,7 +210,7 @@ impl Shard {
         ctx: &Ctx,
         f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
     ) -> Result<std::result::Result<T, NodeId>> {
-        let now = self.time_for(ctx);
+        let (now, clock) = self.times_for(ctx);
         let leases = self.leases.are_used();
         let (mut recalling, mut have_sent) = (Vec::new(), false);
         loop {
@@ -223,7 +223,7 @@ impl Shard {
                     tx.note_what_is_seen();
                 }
             }
-            let result = f(&mut tx).and_then(|value| tx.conclude().map(|()| value));
+            let result = f(&mut tx).and_then(|value| tx.conclude(clock).map(|()| value));
             let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
             if let Some(first) = agreed.first {
                 drop(st);

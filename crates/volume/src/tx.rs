@@ -566,9 +566,10 @@ impl<'a> Tx<'a> {
     }
 
     /// All is written: what is added must keep the limits of its owners, and events tell of it.
-    pub(crate) fn conclude(&mut self) -> TxResult<()> {
+    /// `clock`: the time of this machine.
+    pub(crate) fn conclude(&mut self, clock: Time) -> TxResult<()> {
         self.check_owners()?;
-        self.find_events()
+        self.find_events(clock)
     }
 
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died

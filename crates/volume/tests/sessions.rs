@@ -14,6 +14,7 @@ use leeward_volume::format::inode::{Inode, Pair};
 use leeward_volume::format::keys;
 use rig::{Rig, engine};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A client that gives everything back at once.
 struct GiveBack(Leases);
@@ -129,6 +130,34 @@ fn what_a_client_builds_on_is_durable_first() {
     assert_eq!(rig.commits(), before + 4, "content and attributes");
     rig.power_cut();
     assert!(rig.look_up(b"file").is_ok());
+}
+
+/// The server was away for two hours. What programs have seen of a change holds; only the event
+/// log, from which age removes events, does not believe a client that says so.
+#[test]
+fn changes_of_long_ago_keep_their_time() {
+    let mut rig = Rig::served();
+    let one = client(1);
+    let (node, made) = rig.file(&one, b"late");
+    rig.power_cut();
+    rig.env.advance(Duration::from_secs(7200));
+    rig.cell.do_again(&one, &make_op(b"late"), made).expect("done");
+    let time = rig.mtime(node);
+    assert_eq!(time.secs as u64 * 1_000_000_000 + u64::from(time.nanos), made.at);
+    rig.cell.go_on().expect("durable");
+    let request = admin::EventList {
+        path: Some("/late".into()),
+        cursor: None,
+        newest_first: false,
+        until_now: true,
+        filter: admin::EventFilter::default(),
+        limit: 10,
+    };
+    let told = rig.admin(&request).events;
+    assert_eq!(told.len(), 1);
+    assert_eq!(rig.now_secs() - told[0].secs, 3600);
+    rig.cell.keep_all_inodes(false);
+    rig.clean();
 }
 
 #[test]

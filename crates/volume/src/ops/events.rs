@@ -11,7 +11,7 @@ use crate::format::keys::{self, tag};
 use crate::state::Effect;
 use crate::tx::{Tx, TxResult, nanos};
 use leeward_env::Ctx;
-use leeward_fs::{Kind, NodeId};
+use leeward_fs::{Kind, NodeId, Time};
 use leeward_meta::Value;
 use rustc_hash::FxHashMap;
 
@@ -38,6 +38,9 @@ struct Written {
     /// Extended attributes, and whether they are there now.
     xattrs: Vec<(NodeId, Box<[u8]>, bool)>,
 }
+
+/// An event is told to have happened at most so long before the server heard of it.
+const TOLD_LATE_SECS_MAX: i64 = 3600;
 
 /// What happened to an inode of this type, for the log of a volume.
 type Found = (u32, NodeId, Kind, What);
@@ -68,14 +71,16 @@ impl Tx<'_> {
     }
 
     /// Finds the events that this operation adds, by volume. All that it writes is written.
-    pub(crate) fn find_events(&mut self) -> TxResult<()> {
+    pub(crate) fn find_events(&mut self, clock: Time) -> TxResult<()> {
         if !self.is_quiet() {
-            self.events = self.events_of_records()?;
+            // a client says when its change was made, but age removes events by the clock here
+            let earliest = Time { secs: clock.secs - TOLD_LATE_SECS_MAX, ..clock };
+            self.events = self.events_of_records(self.now.clamp(earliest, clock))?;
         }
         Ok(())
     }
 
-    fn events_of_records(&self) -> TxResult<Vec<(u32, Event)>> {
+    fn events_of_records(&self, at: Time) -> TxResult<Vec<(u32, Event)>> {
         let written = self.written_for_events()?;
         let mut found: Vec<Found> = Vec::new();
         written.names_changed(&mut found);
@@ -85,7 +90,7 @@ impl Tx<'_> {
         );
         self.inodes_changed(&written, &mut found);
         self.snapshots_changed(&mut found);
-        let (by, at) = (actor_of(self.ctx), nanos(self.now));
+        let (by, at) = (actor_of(self.ctx), nanos(at));
         let event = |(volume, node, kind, what)| (volume, Event { at, by, node, kind, what });
         Ok(found.into_iter().map(event).collect())
     }
