@@ -215,9 +215,9 @@ gateway_options() {
     esac
     shift 2
   done
-  clients=$(sed -n 's/^tls-clients = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null)
+  clients=$(sed -n 's/^tls-clients = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null || true)
   [ -z "$clients" ] || GATEWAY_OPTIONS+=(--tls-clients "$clients")
-  clients=$(sed -n 's/^tls-trusted = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null)
+  clients=$(sed -n 's/^tls-trusted = "\(.*\)"$/\1/p' "$CELL/leeward.toml" 2>/dev/null || true)
   [ -z "$clients" ] || GATEWAY_OPTIONS+=(--tls-trusted "$clients")
 }
 

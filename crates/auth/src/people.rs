@@ -7,6 +7,7 @@ use leeward_env::{Env, Nanos, Wait};
 use leeward_fs::accounts::{Accounts, UserRecord};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The user database of this machine. Calls may take a while.
@@ -16,26 +17,45 @@ pub trait UserDatabase: Send + Sync + 'static {
     /// # Errors
     /// Why it does not answer.
     fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String>;
+
+    /// The numbers of the groups of the cell in which a user is, where somebody else knows than
+    /// [`Accounts`].
+    ///
+    /// # Errors
+    /// Why it does not answer.
+    fn groups(&self, _name: &str) -> Result<Vec<u32>, String> {
+        Ok(Vec::new())
+    }
+
+    /// Whether [`UserDatabase::groups`] knows anything.
+    fn has_groups(&self) -> bool {
+        false
+    }
 }
 
 /// An answer of the user database is used for this time, nanoseconds.
 const GOOD: Nanos = 300_000_000_000;
+/// Groups of the cell that somebody else knows are used for this time, nanoseconds.
+const GROUPS_GOOD: Nanos = 2_000_000_000;
 /// An answer that a user is unknown is used for this time, nanoseconds.
 const UNKNOWN_GOOD: Nanos = 30_000_000_000;
 /// Most answers that are kept.
 const ANSWERS_MAX: usize = 10_000;
 
 type Answer = Option<(u32, Arc<[u32]>)>;
+/// Answers, and until when they are good.
+type Answers<T> = Mutex<FxHashMap<Box<str>, (Nanos, T)>>;
 
 /// Looks users up, and keeps the answers of the user database.
 pub(crate) struct UserCache {
     database: Arc<dyn UserDatabase>,
-    answers: Mutex<FxHashMap<Box<str>, (Nanos, Answer)>>,
+    answers: Answers<Answer>,
+    groups: Answers<Arc<[u32]>>,
 }
 
 impl UserCache {
     pub(crate) fn new(database: Arc<dyn UserDatabase>) -> UserCache {
-        UserCache { database, answers: Mutex::default() }
+        UserCache { database, answers: Mutex::default(), groups: Mutex::default() }
     }
 
     /// The user of this name, who must be allowed in.
@@ -64,44 +84,64 @@ impl UserCache {
         if uid == 0 {
             return Err(Refusal::User("nobody acts as root through a door".into()));
         }
-        let gids: Arc<[u32]> = if gids.is_empty() { Arc::new([uid]) } else { gids };
-        Ok(Identity { name: name.into(), uid, gids })
+        let gid = gids.first().copied().unwrap_or(uid);
+        let of_cell = match self.database.has_groups() {
+            true => self.groups_elsewhere(env, name, wait)?,
+            false => accounts.groups().of_user(name),
+        };
+        let of_machine = gids.iter().skip(1).filter(|gid| !accounts.groups().is_number(**gid));
+        let others: BTreeSet<u32> = of_machine.chain(of_cell.iter()).copied().collect();
+        Ok(Identity { name: name.into(), uid, gids: std::iter::once(gid).chain(others).collect() })
     }
 
     fn of_machine(&self, env: &Env, name: &str, wait: Wait) -> Result<Answer, Refusal> {
-        let now = env.now();
-        if let Some((until, answer)) = self.answers.lock().get(name)
-            && now < *until
-        {
-            return Ok(answer.clone());
-        }
-        if wait == Wait::Never {
-            return Err(Refusal::WouldBlock);
-        }
-        let (answer, good): (Answer, Nanos) = match self.database.find(name) {
-            Ok(Some((uid, gids))) => (Some((uid, gids.into())), GOOD),
-            Ok(None) => (None, UNKNOWN_GOOD),
-            Err(why) => (self.said_before(name).ok_or(Refusal::Unavailable(why))?, UNKNOWN_GOOD),
-        };
-        let until = now + good;
-        let mut answers = self.answers.lock();
-        if answers.len() >= ANSWERS_MAX {
-            answers.clear();
-        }
-        answers.insert(name.into(), (until, answer.clone()));
-        Ok(answer)
+        known(&self.answers, (env, name, wait), || {
+            let found = self.database.find(name)?;
+            let good = if found.is_some() { GOOD } else { UNKNOWN_GOOD };
+            Ok((found.map(|(uid, gids)| (uid, gids.into())), good))
+        })
     }
 
-    /// The last answer of the user database, while it does not answer: users who were known stay
-    /// known.
-    fn said_before(&self, name: &str) -> Option<Answer> {
-        self.answers.lock().get(name).map(|(_, answer)| answer.clone())
+    fn groups_elsewhere(&self, env: &Env, name: &str, wait: Wait) -> Result<Arc<[u32]>, Refusal> {
+        known(&self.groups, (env, name, wait), || Ok((self.database.groups(name)?.into(), GROUPS_GOOD)))
     }
+}
+
+/// The answer about a user that was kept, or what `ask` says and for how long that is good. While
+/// nobody answers, what was said last goes on: users who were known stay known.
+fn known<T: Clone>(
+    answers: &Answers<T>,
+    (env, name, wait): (&Env, &str, Wait),
+    ask: impl FnOnce() -> Result<(T, Nanos), String>,
+) -> Result<T, Refusal> {
+    let now = env.now();
+    let said_before = answers.lock().get(name).cloned();
+    if let Some((until, answer)) = &said_before
+        && now < *until
+    {
+        return Ok(answer.clone());
+    }
+    if wait == Wait::Never {
+        return Err(Refusal::WouldBlock);
+    }
+    let (answer, good) = match (ask(), said_before) {
+        (Ok(answered), _) => answered,
+        (Err(_), Some((_, answer))) => (answer, UNKNOWN_GOOD),
+        (Err(why), None) => return Err(Refusal::Unavailable(why)),
+    };
+    let mut answers = answers.lock();
+    if answers.len() >= ANSWERS_MAX {
+        answers.clear();
+    }
+    answers.insert(name.into(), (now + good, answer.clone()));
+    Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leeward_fs::accounts::AccountChange;
+    use leeward_fs::groups::{GidRange, GroupChange, GroupRecord, Member, USUAL_RANGE};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A database that knows alice, while it answers.
@@ -136,5 +176,61 @@ mod tests {
         );
         database.dead.store(false, Ordering::Relaxed);
         assert_eq!(ask("bob").expect_err("now it is known that there is none").status(), 403);
+    }
+
+    /// Knows alice, also by a number of a group of the cell; and, as a gateway, such groups.
+    struct Elsewhere {
+        knows_groups: bool,
+        groups: Mutex<Result<Vec<u32>, String>>,
+    }
+
+    impl UserDatabase for Elsewhere {
+        fn find(&self, _: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
+            Ok(Some((1000, vec![1000, 60, 50, FIRST])))
+        }
+
+        fn groups(&self, _: &str) -> Result<Vec<u32>, String> {
+            self.groups.lock().clone()
+        }
+
+        fn has_groups(&self) -> bool {
+            self.knows_groups
+        }
+    }
+
+    const FIRST: u32 = USUAL_RANGE.first;
+
+    #[test]
+    fn groups_of_the_cell_are_those_of_now() {
+        let (env, mut accounts) = (Env::sim(1), Accounts::default());
+        let database = Elsewhere { knows_groups: false, groups: Mutex::new(Ok(Vec::new())) };
+        let people = UserCache::new(Arc::new(database));
+        let gids = |accounts: &Accounts| {
+            people.identify(&env, accounts, "alice", Wait::Allowed).expect("known").gids.to_vec()
+        };
+        assert_eq!(gids(&accounts), [1000, 50, 60, FIRST], "the machine's own");
+        let record = GroupRecord { name: "a:b".into(), owner: Member::User("a".into()), created_secs: 1 };
+        let ranges = vec![GidRange { next: FIRST + 1, ..USUAL_RANGE }];
+        for change in [GroupChange::Ranges(ranges), GroupChange::Group(FIRST, Some(record))] {
+            accounts.apply(AccountChange::Group(change));
+        }
+        assert_eq!(gids(&accounts), [1000, 50, 60], "what the machine says of the cell's is old");
+        let alice = Member::User("alice".into());
+        accounts.apply(AccountChange::Group(GroupChange::Member(FIRST, alice, true)));
+        assert_eq!(gids(&accounts), [1000, 50, 60, FIRST]);
+    }
+
+    #[test]
+    fn a_gateway_asks_for_groups_again_soon() {
+        let (env, accounts) = (Env::sim(1), Accounts::default());
+        let database = Arc::new(Elsewhere { knows_groups: true, groups: Mutex::new(Ok(vec![FIRST + 7])) });
+        let people = UserCache::new(database.clone());
+        let ask = |wait| people.identify(&env, &accounts, "alice", wait).map(|who| who.gids.to_vec());
+        assert_eq!(ask(Wait::Never), Err(Refusal::WouldBlock));
+        assert_eq!(ask(Wait::Allowed), Ok(vec![1000, 50, 60, FIRST, FIRST + 7]));
+        *database.groups.lock() = Ok(Vec::new());
+        assert!(ask(Wait::Never).is_ok_and(|gids| gids.contains(&(FIRST + 7))), "two seconds");
+        env.sleep(std::time::Duration::from_nanos(GROUPS_GOOD));
+        assert_eq!(ask(Wait::Allowed), Ok(vec![1000, 50, 60, FIRST]));
     }
 }

@@ -14,7 +14,7 @@ pub struct Identity {
     pub name: Arc<str>,
     /// User id; never 0: nobody acts as root through a door.
     pub uid: u32,
-    /// Group ids, the primary one first; never empty.
+    /// Group ids, the primary one first, the others sorted; never empty.
     pub gids: Arc<[u32]>,
 }
 

@@ -87,7 +87,7 @@ impl Request {
     /// right is for one name, whatever has it, and for everything below that.
     fn tree(&self, at: &DavPath, rule: Option<&Rule>) -> Result<Resource> {
         let who = &self.verdict.who;
-        let user = Principal::new(&who.name, who.uid, who.gid(), who.other_gids());
+        let user = Principal::of_user(&who.name, who.uid, who.gid(), who.other_gids());
         let names = match (&self.verdict.grants, rule) {
             (Grants::All, _) => 0,
             (Grants::Rules(_), Some(rule)) => rule.path.components().count(),

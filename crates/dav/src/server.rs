@@ -169,7 +169,7 @@ impl Shared {
     async fn paths_of(&self, verdict: &Verdict) -> Option<Vec<String>> {
         let Grants::Rules(rules) = &verdict.grants else { return None };
         let who = &verdict.who;
-        let user = Principal::new(&who.name, who.uid, who.gid(), who.other_gids());
+        let user = Principal::of_user(&who.name, who.uid, who.gid(), who.other_gids());
         let tree = self.files.tree(&user, Door::Http, &Path::default());
         let mut paths = Vec::new();
         for rule in rules.iter().filter(|rule| !rule.rights.is_empty()) {

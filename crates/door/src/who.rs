@@ -22,6 +22,11 @@ impl Principal {
         Principal { name: name.into(), uid, gid, groups: Groups::of(groups) }
     }
 
+    /// A user of the cell, in these groups now.
+    pub fn of_user(name: &Arc<str>, uid: u32, gid: u32, groups: &[u32]) -> Principal {
+        Principal { name: name.clone(), uid, gid, groups: Groups::of_user(name, groups) }
+    }
+
     /// The context of this user's requests by a door: batch work, which shares fairly with
     /// everybody's and yields to interactive requests.
     pub fn ctx(&self, door: Door) -> Ctx {

@@ -1,9 +1,10 @@
 //! The request context: who asks, in which class, and whether the call may wait.
 
 use crate::Machine;
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// What fairness is between: a user, subdivided by a job tag where one is known (0: none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,64 +177,108 @@ impl Door {
     }
 }
 
-/// The groups of a user besides the primary one: a short list that many requests share, so that a
-/// context can be copied.
+/// The groups of a user besides the primary one: a list that many requests share, so that a context
+/// can be copied.
 ///
-/// Each list that ever occurred is kept for the life of the process. There are about as many lists
-/// as users, and only operators make new ones.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Groups(&'static [u32]);
+/// A list stays for the life of the process: one for each user of the cell, whose groups may
+/// change in it, and one for each list that a machine has named.
+#[derive(Clone, Copy, Default)]
+pub struct Groups(Option<&'static List>);
 
-/// All lists that ever occurred.
-static KNOWN: Mutex<BTreeSet<&'static [u32]>> = Mutex::new(BTreeSet::new());
+/// Sorted. Those of a user change.
+type List = RwLock<Arc<[u32]>>;
+
+/// Lists that do not change, and how many each user has added to them.
+static NAMED: Mutex<Named> = Mutex::new(Named { lists: BTreeMap::new(), added: BTreeMap::new() });
+/// Lists of users, by name.
+static OF_USERS: Mutex<BTreeMap<Box<str>, &'static List>> = Mutex::new(BTreeMap::new());
 /// Lists above which somebody who is not believed can add none.
 const STRANGERS_LISTS_MAX: usize = 50_000;
+/// The same of one user, who may have a new list at each login.
+const LISTS_OF_USER_MAX: usize = 500;
+
+struct Named {
+    lists: BTreeMap<Arc<[u32]>, &'static List>,
+    added: BTreeMap<u32, usize>,
+}
 
 impl Groups {
     /// These groups, in any order.
     pub fn of(gids: &[u32]) -> Groups {
-        Groups::known(gids, usize::MAX).unwrap_or_default()
+        Groups::named(gids, |_| true).unwrap_or_default()
     }
 
-    /// These groups, as somebody says who may want to fill the memory; `None`: there are too many
-    /// lists already.
-    pub fn of_stranger(gids: &[u32]) -> Option<Groups> {
-        Groups::known(gids, STRANGERS_LISTS_MAX)
+    /// These groups of a user, as somebody says who may want to fill the memory; `None`: there are
+    /// too many lists already, in all or of this user.
+    pub fn of_stranger(uid: u32, gids: &[u32]) -> Option<Groups> {
+        Groups::named(gids, |named| {
+            let added = named.added.entry(uid).or_default();
+            *added += 1;
+            *added <= LISTS_OF_USER_MAX && named.lists.len() < STRANGERS_LISTS_MAX
+        })
     }
 
-    fn known(gids: &[u32], lists_max: usize) -> Option<Groups> {
-        let mut sorted = gids.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
+    /// The groups of a user of the cell, as they are known now. What was said of the same user
+    /// before follows: members of groups may change them at will, and each list is kept.
+    pub fn of_user(name: &str, gids: &[u32]) -> Groups {
+        let mut users = OF_USERS.lock();
+        if let Some(list) = users.get(name) {
+            if **list.read() != *gids {
+                *list.write() = sorted(gids);
+            }
+            return Groups(Some(list));
+        }
+        let list: &'static List = Box::leak(Box::new(RwLock::new(sorted(gids))));
+        users.insert(name.into(), list);
+        Groups(Some(list))
+    }
+
+    fn named(gids: &[u32], may_add: impl FnOnce(&mut Named) -> bool) -> Option<Groups> {
+        let sorted = sorted(gids);
         if sorted.is_empty() {
             return Some(Groups::default());
         }
-        let mut known = KNOWN.lock();
-        if let Some(list) = known.get(&sorted[..]) {
-            return Some(Groups(list));
+        let mut named = NAMED.lock();
+        if let Some(list) = named.lists.get(&sorted) {
+            return Some(Groups(Some(list)));
         }
-        if known.len() >= lists_max {
+        if !may_add(&mut named) {
             return None;
         }
-        let list: &'static [u32] = Box::leak(sorted.into_boxed_slice());
-        known.insert(list);
-        Some(Groups(list))
+        let list: &'static List = Box::leak(Box::new(RwLock::new(sorted.clone())));
+        named.lists.insert(sorted, list);
+        Some(Groups(Some(list)))
     }
 
-    /// The groups, sorted.
-    pub fn all(self) -> &'static [u32] {
-        self.0
+    /// The groups, sorted, as they are now.
+    pub fn all(self) -> Arc<[u32]> {
+        self.0.map_or_else(Arc::default, |list| list.read().clone())
     }
 
     /// Whether the group is one of them.
     pub fn contains(self, gid: u32) -> bool {
-        self.0.binary_search(&gid).is_ok()
+        self.0.is_some_and(|list| list.read().binary_search(&gid).is_ok())
     }
 }
 
+fn sorted(gids: &[u32]) -> Arc<[u32]> {
+    if gids.is_sorted_by(|a, b| a < b) {
+        return gids.into();
+    }
+    gids.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
+impl PartialEq for Groups {
+    fn eq(&self, other: &Groups) -> bool {
+        self.all() == other.all()
+    }
+}
+
+impl Eq for Groups {}
+
 impl fmt::Debug for Groups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.all().fmt(f)
     }
 }
 
@@ -334,7 +379,7 @@ impl Ctx {
     /// All groups of the caller, the primary one included, as the front end or the process says.
     pub fn groups(&self) -> Vec<u32> {
         let mut gids = vec![self.gid];
-        gids.extend(self.gids.all());
+        gids.extend(self.gids.all().iter());
         if self.pid > 0
             && let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
             && let Some(listed) = status.lines().find_map(|line| line.strip_prefix("Groups:"))
@@ -372,5 +417,29 @@ impl Ctx {
     /// The same request with another setting of `wait`.
     pub fn with_wait(self, wait: Wait) -> Ctx {
         Ctx { wait, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_user_are_those_of_now() {
+        let before = Groups::of_user("ctx-ann", &[3, 5]);
+        assert!(before.contains(5) && !before.contains(4));
+        let now = Groups::of_user("ctx-ann", &[5, 4, 5]);
+        assert!(now == before && before.contains(4) && !before.contains(3), "also of requests at work");
+        assert_eq!(*before.all(), [4, 5]);
+        assert!(Groups::of_user("ctx-bob", &[3]).contains(3) && !now.contains(3));
+    }
+
+    #[test]
+    fn a_stranger_fills_the_memory_of_nobody_else() {
+        let named = |uid, n: u32| Groups::of_stranger(uid, &[77, 1_000_000 + n]);
+        assert!((0..500).all(|n| named(7001, n).is_some_and(|groups| groups.contains(77))));
+        assert!(named(7001, 500).is_none() && named(7001, 499).is_some(), "known ones go on");
+        assert!(named(7002, 501).is_some(), "another user");
+        assert_eq!(Groups::of_stranger(7001, &[]), Some(Groups::default()));
     }
 }

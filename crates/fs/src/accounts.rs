@@ -1,12 +1,15 @@
 //! Who may use a cell from outside: users that the cell knows, their S3 keys, the keys that the
-//! cell signs tokens with, and the hosts that may mount the cell over the network.
+//! cell signs tokens with, the hosts that may mount the cell over the network, and the groups that
+//! users own.
 //!
 //! The tables fit in memory. The cell hands all of them to the authority at the doors as one value,
 //! and a new value after each change.
 
+use crate::groups::{GroupChange, GroupTable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Longest name of a user or a host, bytes.
 pub const USER_NAME_BYTES_MAX: usize = 64;
@@ -197,18 +200,21 @@ pub enum AccountChange {
     Host(String, Option<HostRecord>),
     /// Sets the cell's own key pair.
     Identity(Identity),
+    /// Changes groups that users own.
+    Group(GroupChange),
 }
 
-/// All users, keys and hosts that the cell knows.
+/// All users, keys, hosts and groups that the cell knows. A copy shares what is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    users: BTreeMap<String, UserRecord>,
-    keys: BTreeMap<String, KeyRecord>,
-    signing: BTreeMap<u32, SigningRecord>,
-    hosts: BTreeMap<String, HostRecord>,
+    users: Arc<BTreeMap<String, UserRecord>>,
+    keys: Arc<BTreeMap<String, KeyRecord>>,
+    signing: Arc<BTreeMap<u32, SigningRecord>>,
+    hosts: Arc<BTreeMap<String, HostRecord>>,
     /// Names of hosts by the key that they enrolled with.
-    host_keys: BTreeMap<[u8; 32], String>,
+    host_keys: Arc<BTreeMap<[u8; 32], String>>,
     identity: Option<Identity>,
+    groups: GroupTable,
 }
 
 impl Accounts {
@@ -273,28 +279,53 @@ impl Accounts {
         self.identity.as_ref()
     }
 
+    /// Groups that users own.
+    pub fn groups(&self) -> &GroupTable {
+        &self.groups
+    }
+
+    /// The name of the user with this number, as far as the cell has a record that says the number.
+    pub fn user_of(&self, uid: u32) -> Option<&str> {
+        let has = |user: &UserRecord| user.numbers.as_ref().is_some_and(|numbers| numbers.uid == uid);
+        self.users().find(|(_, user)| has(user)).map(|(name, _)| name)
+    }
+
+    /// Whether users and keys are those of `other`, which is a copy or was copied: only groups or
+    /// hosts may be others.
+    pub fn has_users_of(&self, other: &Accounts) -> bool {
+        Arc::ptr_eq(&self.users, &other.users)
+            && Arc::ptr_eq(&self.keys, &other.keys)
+            && Arc::ptr_eq(&self.signing, &other.signing)
+    }
+
     /// Makes a change.
     pub fn apply(&mut self, change: AccountChange) {
         match change {
-            AccountChange::User(name, record) => _ = self.users.insert(name, record),
-            AccountChange::Key(id, Some(record)) => _ = self.keys.insert(id, record),
-            AccountChange::Key(id, None) => _ = self.keys.remove(&id),
-            AccountChange::Signing(number, Some(record)) => _ = self.signing.insert(number, record),
-            AccountChange::Signing(number, None) => _ = self.signing.remove(&number),
+            AccountChange::User(name, record) => set(&mut self.users, name, Some(record)),
+            AccountChange::Key(id, record) => set(&mut self.keys, id, record),
+            AccountChange::Signing(number, record) => set(&mut self.signing, number, record),
             AccountChange::Host(name, record) => self.set_host(name, record),
             AccountChange::Identity(identity) => self.identity = Some(identity),
+            AccountChange::Group(change) => self.groups.apply(change),
         }
     }
 
     fn set_host(&mut self, name: String, record: Option<HostRecord>) {
-        if let Some(old_key) = self.hosts.remove(&name).and_then(|host| host.key) {
-            self.host_keys.remove(&old_key);
+        if let Some(old_key) = self.host(&name).and_then(|host| host.key) {
+            set(&mut self.host_keys, old_key, None);
         }
-        let Some(record) = record else { return };
-        if let Some(key) = record.key {
-            self.host_keys.insert(key, name.clone());
+        if let Some(key) = record.as_ref().and_then(|record| record.key) {
+            set(&mut self.host_keys, key, Some(name.clone()));
         }
-        self.hosts.insert(name, record);
+        set(&mut self.hosts, name, record);
+    }
+}
+
+fn set<K: Ord + Clone, V: Clone>(table: &mut Arc<BTreeMap<K, V>>, key: K, value: Option<V>) {
+    let table = Arc::make_mut(table);
+    match value {
+        Some(value) => _ = table.insert(key, value),
+        None => _ = table.remove(&key),
     }
 }
 

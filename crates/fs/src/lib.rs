@@ -5,8 +5,8 @@
 //! * [`Fs`] takes a request and answers it. [`Watcher`] is told of changes. [`Engine`] is an [`Fs`]
 //!   that also works in the background.
 //! * [`codec`]: requests and replies as bytes, for other machines.
-//! * [`accounts`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and doors
-//!   share. [`invitation`]: the token by which a machine becomes a host of a cell.
+//! * [`accounts`], [`groups`], [`flows`], [`uploads`], [`buckets`]: records and rules that cell and
+//!   doors share. [`invitation`]: the token by which a machine becomes a host of a cell.
 //! * [`leases`]: what clients on other machines may keep copies of.
 //! * [`locks`]: locks that programs take on files.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
@@ -23,6 +23,7 @@ pub mod codec;
 mod engine;
 mod error;
 pub mod flows;
+pub mod groups;
 pub mod invitation;
 pub mod leases;
 pub mod locks;

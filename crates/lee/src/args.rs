@@ -37,7 +37,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ),
     ("Arrive and leave", &["import", "export"]),
     ("Who does what", &["top", "why", "flow", "audit", "watch"]),
-    ("Doors", &["bucket", "user", "key", "token"]),
+    ("Doors", &["bucket", "user", "group", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
     ("Care", &["doctor", "fsck", "scrub", "sync", "config"]),
     ("Measure any file system", &["probe", "lab"]),

@@ -9,9 +9,10 @@
 //! The checks and the request are no transaction: somebody may rename a directory in between, as
 //! after a check of a kernel.
 
-use crate::control::server::{Service, failure, not_understood, now_and_then};
-use crate::control::{Answer, Call, Flows, Line, Running};
+use crate::control::server::{Service, UserCommands, failure, now_and_then};
+use crate::control::{Answer, Call, Flows, Line, Running, not_understood};
 use crate::doors::{CellHere, DoorCell};
+use crate::groups::{in_name_of, name_of};
 use crate::mirror::receiver::Mirroring;
 use crate::people::Machine;
 use crate::settings::SrrConfig;
@@ -21,7 +22,7 @@ use leeward_env::{Ctx, Env};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op};
-use leeward_remote::{Asker, Given};
+use leeward_remote::{Asker, Given, Grant};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
     self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, EventList, Failure, OwnerInfo,
@@ -32,13 +33,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 17] = [
+const ALLOWED: [&str; 26] = [
     "BinEmpty",
     "BinList",
     "BinRestore",
     "DfShow",
     "EventList",
     "FileCensus",
+    "GroupAdd",
+    "GroupCreate",
+    "GroupDrop",
+    "GroupFind",
+    "GroupLimit",
+    "GroupList",
+    "GroupRemove",
+    "GroupSet",
+    "GroupShow",
     "OwnerUsage",
     "QuotaList",
     "QuotaShow",
@@ -80,6 +90,16 @@ impl HostCommands {
     /// Runs a command, and tells its answer as the control socket does.
     pub fn run(&self, asker: &Asker, call: &[u8], given: &Arc<Given>, tell: &mut dyn FnMut(&[u8]) -> bool) {
         let call = serde_json::from_slice(call).map_err(|e| not_understood(&e.into()));
+        self.run_call(asker, call, given, tell);
+    }
+
+    fn run_call(
+        &self,
+        asker: &Asker,
+        call: Checked<Call>,
+        given: &Arc<Given>,
+        tell: &mut dyn FnMut(&[u8]) -> bool,
+    ) {
         let answer = call.and_then(|call| self.answer(asker, &call, given, &mut |line| tell(line)));
         let line = match answer {
             Ok(line) => line,
@@ -120,8 +140,16 @@ impl HostCommands {
                 report.map(|text| last_line("report", text)).map_err(|why| failure(libc::EIO, &why))
             }
             Call::FindUser { name } if is_gateway => {
-                let found = Machine::default().find(name);
+                let accounts = self.cell.accounts();
+                let found = Machine::default().find(name).map(|found| {
+                    // the cell tells by itself which of its groups they are in
+                    let is_other = |gid: &u32| !accounts.groups().is_number(*gid);
+                    found.map(|(uid, gids)| (uid, gids.into_iter().filter(is_other).collect::<Vec<u32>>()))
+                });
                 found.map(|user| last_line("user", user)).map_err(|why| failure(libc::EIO, &why))
+            }
+            Call::FindGroups { name } if is_gateway => {
+                Ok(last_line("groups", self.cell.accounts().groups().of_user(name).to_vec()))
             }
             Call::Admin { request } => {
                 let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
@@ -142,8 +170,17 @@ impl HostCommands {
             | Call::Login { .. }
             | Call::Logout
             | Call::DoorReport { .. }
-            | Call::FindUser { .. } => Err(for_operators()),
+            | Call::FindUser { .. }
+            | Call::FindGroups { .. } => Err(for_operators()),
         }
+    }
+}
+
+/// A user of this machine is one of a machine that may use all of the cell.
+impl UserCommands for HostCommands {
+    fn run_here(&self, caller: &Ctx, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool) {
+        let asker = Asker { host: String::new(), grant: Grant::default(), ctx: *caller };
+        self.run_call(&asker, Ok(call.clone()), &Arc::default(), tell);
     }
 }
 
@@ -159,7 +196,8 @@ fn last_line<T: Serialize>(answer: &'static str, value: T) -> Vec<u8> {
 
 fn for_operators() -> Failure {
     let host = system::host();
-    let text = format!("this is for operators of the cell: run it on the machine that serves it, {host}");
+    let text =
+        format!("this is for operators of the cell: run it as root on the machine that serves it, {host}");
     failure(libc::EPERM, &text)
 }
 
@@ -204,10 +242,11 @@ fn admin(
     }
     check(eyes, request)?;
     let narrowed = match request {
-        AnyRequest::UsageReport(r) => Some(AnyRequest::from(eyes.own_usage(r)?)),
-        _ => None,
+        AnyRequest::UsageReport(r) => AnyRequest::from(eyes.own_usage(r)?),
+        _ if asks_in_a_name(request) => in_name_of(&eyes.name()?, request),
+        _ => request.clone(),
     };
-    let reply = service.admin(&eyes.asker.ctx, narrowed.as_ref().unwrap_or(request), progress)?;
+    let reply = service.admin(&eyes.asker.ctx, &narrowed, progress)?;
     Ok(shown(eyes, request, reply))
 }
 
@@ -217,6 +256,13 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
         A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
         A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) | A::UsageReport(_) => Ok(()),
+        A::GroupList(_) | A::GroupShow(_) => Ok(()),
+        // as of /etc/group; who is not believed has the groups of the users who log in
+        A::GroupFind(_) if !eyes.asker.grant.by_tokens => Ok(()),
+        A::GroupLimit(r) if r.groups.is_none() && eyes.name()? == r.user => Ok(()),
+        A::GroupCreate(_) | A::GroupSet(_) | A::GroupAdd(_) | A::GroupDrop(_) | A::GroupRemove(_) => {
+            eyes.may_change()
+        }
         A::EventList(r) => eyes.may_read_events(r),
         A::FileCensus(r) => {
             let dir = eyes.may(&r.path, R | X)?;
@@ -256,6 +302,20 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         }
         _ => Err(for_operators()),
     }
+}
+
+/// Whether a request is made in the name of a user.
+fn asks_in_a_name(request: &AnyRequest) -> bool {
+    use AnyRequest as A;
+    matches!(
+        request,
+        A::GroupList(_)
+            | A::GroupCreate(_)
+            | A::GroupSet(_)
+            | A::GroupAdd(_)
+            | A::GroupDrop(_)
+            | A::GroupRemove(_)
+    )
 }
 
 /// The cell checks whose files they are.
@@ -347,6 +407,19 @@ impl Eyes<'_> {
             UserOrGroup::Group(gid) => gid == ctx.gid || ctx.gids.contains(gid),
         };
         is_its_volume && (is_the_user || self.sees_all())
+    }
+
+    /// The name of the user who asks.
+    fn name(&self) -> Checked<String> {
+        let uid = self.asker.ctx.uid;
+        let name = name_of(&self.cell.accounts(), uid).filter(|_| uid != 0);
+        name.ok_or_else(|| {
+            let text = match uid {
+                0 => "groups belong to users: root of another machine has none".into(),
+                uid => format!("the machine that serves the cell knows no user with the number {uid}"),
+            };
+            refused(libc::EPERM, text)
+        })
     }
 
     /// Names of the volumes that the host may use; `None`: all.
@@ -463,7 +536,8 @@ impl Eyes<'_> {
             }
             Sampled::User => in_all_volumes(vec![ctx.uid.into()])?,
             Sampled::Group => {
-                let gids = std::iter::once(ctx.gid).chain(ctx.gids.all().iter().copied());
+                let gids = ctx.gids.all();
+                let gids = std::iter::once(ctx.gid).chain(gids.iter().copied());
                 in_all_volumes(gids.map(u64::from).collect())?
             }
             Sampled::Pool => return Err(for_operators()),
@@ -586,7 +660,8 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 64] = [
+    const FOR_OPERATORS: [&str; 65] = [
+        "GroupRange",
         "EventVerify",
         "VolumeCreate",
         "VolumeList",

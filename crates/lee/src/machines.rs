@@ -1,7 +1,6 @@
 //! Other machines that mount the cell: the server for them, and what it asks about hosts.
 
 use crate::control::MachineSession;
-use crate::control::server::Service;
 use crate::fail::{Fail, text};
 use crate::gateway::access::{Access, DoorSettings};
 use crate::host_commands::HostCommands;
@@ -25,7 +24,7 @@ use leeward_volume::format::buckets::Buckets;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// The port of a server, where none is named.
 pub const PORT: u16 = 7433;
@@ -49,7 +48,6 @@ pub fn bind(addresses: &[String]) -> Result<Bound, Fail> {
 /// The server for other machines.
 pub struct Machines {
     server: Server,
-    hosts: Arc<CellHosts>,
 }
 
 impl Bound {
@@ -89,7 +87,7 @@ impl Bound {
         self,
         env: &Env,
         (cell, gate): (&Arc<Cell>, &Gate),
-        authority: &Arc<Authority>,
+        (authority, commands): (&Arc<Authority>, &Arc<HostCommands>),
         (config, member): (&CellSettings, Option<(Arc<Member>, u64)>),
     ) -> Result<Option<Arc<Machines>>, Fail> {
         if self.0.is_empty() {
@@ -107,24 +105,23 @@ impl Bound {
         let hosts = Arc::new(CellHosts {
             env: env.clone(),
             cell: cell.clone(),
-            commands: HostCommands::new(env, cell, &config.srr),
+            commands: commands.clone(),
             settings: DoorSettings::of(config),
             authority: authority.clone(),
             told: Mutex::default(),
-            member,
+            member: member.clone(),
         });
         let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
-        let server =
-            Server::start(env, parts, &keys, hosts.clone(), self.0).map_err(|e| refused(&text(&e)))?;
+        let server = Server::start(env, parts, &keys, hosts, self.0).map_err(|e| refused(&text(&e)))?;
         if !server.wait_recovered() {
             let why = "clients of the process before cannot go on; the log says why";
-            if let Some((member, _)) = &hosts.member {
+            if let Some((member, _)) = &member {
                 // what is known of them is for the next server
                 member.quit(why);
             }
             return Err(refused(&why));
         }
-        Ok(Some(Arc::new(Machines { server, hosts })))
+        Ok(Some(Arc::new(Machines { server })))
     }
 }
 
@@ -139,11 +136,6 @@ fn forget_sessions(cell: &Cell) -> Result<(), Fail> {
 }
 
 impl Machines {
-    /// From now on this answers the commands of other machines.
-    pub fn answer_by(&self, service: Weak<dyn Service>) {
-        self.hosts.commands.answer_by(service);
-    }
-
     /// Where it listens.
     pub fn addresses(&self) -> Vec<String> {
         self.server.addresses().iter().map(ToString::to_string).collect()
@@ -152,6 +144,11 @@ impl Machines {
     /// Hosts were changed.
     pub fn hosts_changed(&self) {
         self.server.hosts_changed();
+    }
+
+    /// Members of groups were changed.
+    pub fn groups_changed(&self) {
+        self.server.groups_changed();
     }
 
     /// Machines that are connected.
@@ -207,7 +204,7 @@ type Ways = BTreeMap<NodeId, BTreeSet<Box<[u8]>>>;
 struct CellHosts {
     env: Env,
     cell: Arc<Cell>,
-    commands: HostCommands,
+    commands: Arc<HostCommands>,
     settings: DoorSettings,
     /// Judges the tokens of users who log in.
     authority: Arc<Authority>,
@@ -246,7 +243,7 @@ impl Hosts for CellHosts {
         let (accounts, buckets) = (self.cell.accounts(), self.cell.buckets());
         let mut told = self.told.lock();
         let is_same =
-            |told: &&Told| Arc::ptr_eq(&told.accounts, &accounts) && Arc::ptr_eq(&told.buckets, &buckets);
+            |told: &&Told| told.accounts.has_users_of(&accounts) && Arc::ptr_eq(&told.buckets, &buckets);
         if let Some(told) = told.as_ref().filter(is_same) {
             return (told.version, told.bytes.clone());
         }

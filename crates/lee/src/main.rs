@@ -21,6 +21,8 @@ mod doors;
 mod enrol;
 mod fail;
 mod gateway;
+mod group_names;
+mod groups;
 mod host_commands;
 mod host_keys;
 mod keeper;

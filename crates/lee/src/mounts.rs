@@ -49,6 +49,11 @@ pub fn all() -> Vec<CellMount> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text)).unwrap_or_default()
 }
 
+/// Whether all users may use the mount that is exactly there.
+pub fn is_for_all(at: &Path) -> bool {
+    all().into_iter().rev().find(|m| m.at == at).is_some_and(|m| m.for_all)
+}
+
 /// The mount that a path is in; the path must be absolute and without symbolic links.
 pub fn containing(path: &Path) -> Option<CellMount> {
     all().into_iter().filter(|m| path.starts_with(&m.at)).max_by_key(|m| m.at.as_os_str().len())

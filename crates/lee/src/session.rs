@@ -8,7 +8,7 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::lock::{self, CellLock, Holder, NotTaken};
-use crate::{control, place, settings, system};
+use crate::{control, groups, place, settings, system};
 use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
 use leeward_volume::admin::{Progress, Request};
@@ -86,7 +86,10 @@ impl Session {
             }
         }
         match &self.own {
-            Some(own) => Ok(own.cell.admin_as(&self.caller, request, progress)?),
+            Some(own) => {
+                groups::refuse_unknown(&own.cell.accounts(), &request.clone().into())?;
+                Ok(own.cell.admin_as(&self.caller, request, progress)?)
+            }
             None => Err(Fail::new(format!("{}: not open", self.cell))),
         }
     }

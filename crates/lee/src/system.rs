@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -196,6 +197,11 @@ pub fn user_name(uid: u32) -> String {
     if uid == leeward_env::Flow::SYSTEM.uid {
         return "(system)".into();
     }
+    known_user_name(uid).unwrap_or_else(|| uid.to_string())
+}
+
+/// The name of a user whom the user database knows.
+pub fn known_user_name(uid: u32) -> Option<String> {
     // SAFETY: as in `passwd`.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
@@ -204,9 +210,9 @@ pub fn user_name(uid: u32) -> String {
     unsafe {
         let errno = libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found);
         if errno != 0 || found.is_null() {
-            return uid.to_string();
+            return None;
         }
-        CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned()
+        Some(CStr::from_ptr(entry.pw_name).to_string_lossy().into_owned())
     }
 }
 
@@ -283,6 +289,20 @@ fn group_entry(
     // SAFETY: gr_name points into the buffer, which is still alive.
     let name = unsafe { CStr::from_ptr(entry.gr_name) };
     Some((entry.gr_gid, name.to_string_lossy().into_owned()))
+}
+
+/// The groups of the user at the other end of a socket, at most 1,024; none where the system does
+/// not say.
+pub fn groups_of_peer(stream: &UnixStream) -> Vec<u32> {
+    let mut gids = vec![0; 1024];
+    let mut len = size_of_val(&gids[..]) as libc::socklen_t;
+    // SAFETY: the buffer and its length belong together and outlive the call.
+    let failed = unsafe {
+        let to = gids.as_mut_ptr().cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, to, &raw mut len)
+    };
+    gids.truncate(if failed == 0 { len as usize / size_of::<u32>() } else { 0 });
+    gids
 }
 
 /// A process, held so that its number cannot be reused for another one.

@@ -169,7 +169,7 @@ fn only_root_and_who_serves_may_ask() {
     place.up();
     for list in ["key", "user", "host"] {
         let mut command = lee(&[list, "list", "--cell", place.arg()]);
-        run(as_user(&mut command, 65534)).bad(1, &["permission"]);
+        run(as_user(&mut command, 65534)).bad(1, &["operators"]);
     }
 }
 

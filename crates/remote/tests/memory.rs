@@ -156,7 +156,9 @@ fn lists_of_groups_are_bounded_and_those_known_stay() {
     for first in (0..LISTS).step_by(100) {
         for place in 0..100 {
             let gids = vec![1_000_000 + first + u32::from(place), 5];
-            let call = Call::Op(Caller { gids, ..root() }, Op::GetAttr { node: ROOT });
+            // as many of each user as one may have
+            let caller = Caller { uid: 5000 + first / 400, gids, ..root() };
+            let call = Call::Op(caller, Op::GetAttr { node: ROOT });
             raw.say(&ToServer::Call(slot(place, 1 + first / 100), call));
         }
         for _ in 0..100 {

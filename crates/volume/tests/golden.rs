@@ -7,6 +7,7 @@ use leeward_fs::accounts::{
     HostRecord, Identity, Invitation, KeyRecord, Numbers, Secret, SigningRecord, Trust, UidRange, UserRecord,
 };
 use leeward_fs::flows::{FlowRecord, UserOrGroup};
+use leeward_fs::groups::{GidRange, GroupRecord, Member};
 use leeward_fs::sessions::{Outcome, SessionRecord};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use leeward_fs::{InodeFlags, Kind, NodeId, Time};
@@ -16,6 +17,7 @@ use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup, LastTest};
 use leeward_volume::format::events::{Actor, Event, LogHead, Named, OpenBlock, Rights, What};
 use leeward_volume::format::extents::{Extents, Source};
+use leeward_volume::format::groups::{GidRanges, GroupLimit};
 use leeward_volume::format::inode::{
     BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
     SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
@@ -386,6 +388,37 @@ fn records_of_users_and_keys_are_as_they_were() {
     assert_eq!(hex(&signing.encode()), format!("01000000000000000008{}", "ab".repeat(32)));
     assert_eq!(SigningRecord::decode(&signing.encode()), Ok(signing.clone()));
     assert!(SigningRecord::decode(&signing.encode()[..41]).is_err());
+}
+
+#[test]
+fn records_of_groups_are_as_they_were() {
+    let (user, group) = (Member::User("bob".into()), Member::Group(0x0102));
+    assert_eq!(hex(&keys::group(0x0a0b)), "ffffff200000000000000a0b00");
+    for (member, golden) in
+        [(&user, "ffffff210000000000000a0b0000626f62"), (&group, "ffffff210000000000000a0b000100000102")]
+    {
+        let key = keys::member(0x0a0b, member);
+        assert_eq!(hex(&key), golden);
+        assert_eq!(keys::parse_member(&key), Some((0x0a0b, member.clone())));
+    }
+    assert_eq!(hex(&keys::group_limit("bob")), "ffffff22000000000000000000626f62");
+    assert_eq!(hex(&keys::group_ranges()), "ffffff00000000000000000800");
+    for (owner, golden) in
+        [(user, "0100000000000000000703626f62623a6c"), (group, "0101000000000000000700000102623a6c")]
+    {
+        let record = GroupRecord { name: "b:l".into(), owner, created_secs: 7 };
+        assert_eq!(hex(&record.encode()), golden);
+        assert_eq!(GroupRecord::decode(&record.encode()), Ok(record.clone()));
+        assert!(GroupRecord::decode(&record.encode()[..11]).is_err());
+    }
+    let limit = GroupLimit(9);
+    assert_eq!(hex(&limit.encode()), "010000000009");
+    assert_eq!(GroupLimit::decode(&limit.encode()), Ok(limit));
+    let ranges =
+        GidRanges(vec![GidRange { first: 5, last: 9, next: 10 }, GidRange { first: 20, last: 29, next: 20 }]);
+    assert_eq!(hex(&ranges.encode()), "010000000005000000090000000a000000140000001d00000014");
+    assert_eq!(GidRanges::decode(&ranges.encode()), Ok(ranges.clone()));
+    assert!(GidRanges::decode(&ranges.encode()[..25]).is_err());
 }
 
 #[test]

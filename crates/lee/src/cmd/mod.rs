@@ -15,6 +15,7 @@ mod export;
 mod flow;
 mod fsck;
 mod gateway;
+mod group;
 mod host;
 mod import;
 mod key;
@@ -94,6 +95,7 @@ pub enum Command {
     User(user::Args),
     Key(key::Args),
     Token(token::Args),
+    Group(group::Args),
     Host(host::Args),
     Session(session::Args),
     Server(server::Args),
@@ -235,6 +237,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::User(args) => user::run(&invocation, args),
         Command::Key(args) => key::run(&invocation, args),
         Command::Token(args) => token::run(&invocation, args),
+        Command::Group(args) => group::run(&invocation, args),
         Command::Host(args) => host::run(&invocation, args),
         Command::Top(args) => top::run(&invocation, &args),
         Command::Why(args) => why::run(&invocation, &args),

@@ -5,9 +5,10 @@ use crate::args::Cli;
 use crate::background::{self, ParentPipe, Role, Start};
 use crate::control::SocketPath;
 use crate::control::relay::Relay;
-use crate::control::server::Server;
+use crate::control::server::{FOR_ALL, Server};
 use crate::enrol::{self, Enrol};
 use crate::fail::{Fail, TAKEN_OVER, text};
+use crate::group_names::{GroupNames, ServerGroups};
 use crate::host_keys::HostKeys;
 use crate::keeper::Kept;
 use crate::mount_options::{self, MountWord};
@@ -108,8 +109,6 @@ impl Args {
     }
 }
 
-/// The mode of the control socket of a mount. Who asks is asked there.
-const FOR_ALL: u32 = 0o666;
 /// Size of a cache that is given without.
 const CACHE_BYTES: u64 = 10 << 30;
 /// The variable by which a process in the background gets the token.
@@ -227,6 +226,7 @@ fn detach_dead(args: &Args) -> Result<(), Fail> {
 struct Mounted {
     /// Hears commands, and stops first.
     _control: Option<Server>,
+    _names: Option<GroupNames>,
     mount: Arc<Mount>,
     client: Client,
     server: String,
@@ -250,7 +250,17 @@ impl Mounted {
         let (end, ended) = channel();
         let control = listen(env, &mount, (&client, &args.server), &end);
         let control = control.inspect_err(|fail| tracing::warn!("no commands by this mount: {fail}")).ok();
-        Ok(Mounted { _control: control, mount, client, server: args.server.clone(), end, ended })
+        let place = format!("{}:{}", args.server, mount.at().display());
+        let names = GroupNames::start(env, &place, ServerGroups::new(env, &client));
+        Ok(Mounted {
+            _control: control,
+            _names: names,
+            mount,
+            client,
+            server: args.server.clone(),
+            end,
+            ended,
+        })
     }
 
     fn started(&self) -> Result<Started, Fail> {

@@ -2,8 +2,9 @@
 //!
 //! A connection carries one [`Call`] as a JSON line. Back come any number of [`Line::Progress`] and
 //! [`Line::Stage`] lines, and one last [`Line::Done`] or [`Line::Failed`]. Lines have a largest
-//! length. Only root and the user who serves the cell may connect: the socket has mode 0600, and
-//! the server checks the user at the other end.
+//! length. Root and the user who serves the cell may ask everything: the server checks the user at
+//! the other end. Where all users of the machine have the mount, they may ask what users of other
+//! machines may; elsewhere the socket has mode 0600.
 //!
 //! [`server`] accepts connections, has a thread for each, and asks a [`Service`](server::Service).
 //! [`client`] is the commands' end. [`relay`] is the end of a process that mounts the cell from
@@ -12,6 +13,7 @@
 pub mod client;
 pub mod relay;
 pub mod server;
+pub mod users;
 
 use crate::backup::BackupCall;
 use crate::locate::CellDir;
@@ -88,6 +90,11 @@ pub enum Call {
     /// there is one.
     FindUser {
         /// Name.
+        name: String,
+    },
+    /// A gateway asks for the groups of the cell in which a user is. The answer is their numbers.
+    FindGroups {
+        /// Name of the user.
         name: String,
     },
 }
@@ -378,4 +385,13 @@ fn read_line<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead, bytes_max: u64
         }
         Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// The call makes no sense here.
+pub fn not_understood(e: &io::Error) -> Failure {
+    let version = env!("CARGO_PKG_VERSION");
+    let message = format!(
+        "the running process (lee {version}) does not understand the request: {e}: use the same version"
+    );
+    Failure { message, errno: libc::EINVAL }
 }

@@ -4,8 +4,10 @@
 //!
 //! Every user who can reach the mount may connect.
 
-use super::server::{Handler, failure, not_understood, peer, prepare, too_many};
-use super::{Answer, CALL_BYTES_MAX, Call, Line, LoggedIn, MountState, read_line, write_line};
+use super::server::{Handler, failure, peer, prepare, refuse, too_many};
+use super::{
+    Answer, CALL_BYTES_MAX, Call, Line, LoggedIn, MountState, not_understood, read_line, write_line,
+};
 use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_fs::Op;
@@ -14,11 +16,7 @@ use leeward_vfs::Backend;
 use leeward_volume::admin::{AnyRequest, Done, Failure};
 use serde::Serialize;
 use std::io::{self, BufReader, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-
-/// Groups of a user that are passed on at most: as many as a call can name.
-const GROUPS_MAX: usize = 1024;
 
 /// Hands calls on.
 pub struct Relay {
@@ -40,16 +38,16 @@ impl Handler for Relay {
         let caller = peer(stream)?;
         let is_own = [0, system::uid()].contains(&caller.uid);
         if !is_own && !self.for_all {
-            return fail(stream, failure(libc::EPERM, "only the user who mounted it may ask this"));
+            return refuse(stream, failure(libc::EPERM, "only the user who mounted it may ask this"));
         }
         if is_busy && !is_own {
-            return fail(stream, too_many());
+            return refuse(stream, too_many());
         }
         match read_line(&mut BufReader::new(stream), CALL_BYTES_MAX) {
             Ok(Some(call)) => self.answer(stream, &caller, &call, is_own),
             Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
-            Err(e) => fail(stream, not_understood(&e)),
+            Err(e) => refuse(stream, not_understood(&e)),
         }
     }
 }
@@ -65,18 +63,18 @@ impl Relay {
                 told
             }
             Call::Down => {
-                fail(stream, failure(libc::EPERM, "only root and the user who mounted it may unmount it"))
+                refuse(stream, failure(libc::EPERM, "only root and the user who mounted it may unmount it"))
             }
             _ => match self.client.away() {
                 Some((_, why)) => {
                     let message = format!("the server {} does not answer ({why})", self.server);
-                    fail(stream, failure(libc::EHOSTDOWN, &message))
+                    refuse(stream, failure(libc::EHOSTDOWN, &message))
                 }
                 // an fsync of everything, which knows what a crash of the server has taken
                 None if matches!(call, Call::Admin { request: AnyRequest::SyncAll(_) }) => {
                     match self.client.call(caller, Op::SyncAll) {
                         Ok(_) => done(stream, "admin", Done {}),
-                        Err(e) => fail(stream, failure(e.errno(), &format!("not durable: {e}"))),
+                        Err(e) => refuse(stream, failure(e.errno(), &format!("not durable: {e}"))),
                     }
                 }
                 None if matches!(call, Call::Login { .. } | Call::Logout) => {
@@ -105,18 +103,18 @@ impl Relay {
         match call {
             Call::Login { token } => match self.client.log_in(uid, &token.0) {
                 Ok(user) => done(stream, "login", logged_in(user)),
-                Err(why) => fail(stream, refused(why)),
+                Err(why) => refuse(stream, refused(why)),
             },
             _ => match self.client.log_out(uid) {
                 Ok(user) => done(stream, "logout", user.map(logged_in)),
-                Err(why) => fail(stream, refused(why)),
+                Err(why) => refuse(stream, refused(why)),
             },
         }
     }
 
     /// Has the server answer; what it says goes to the client as it is.
     fn pass_on(&self, stream: &UnixStream, caller: &Ctx, call: &Call) -> io::Result<()> {
-        let user = User { uid: caller.uid, gid: caller.gid, gids: groups(stream) };
+        let user = User { uid: caller.uid, gid: caller.gid, gids: system::groups_of_peer(stream) };
         let call = serde_json::to_vec(call)?;
         let (mut to, mut broken) = (stream, None);
         let told = self.client.command(&user, &call, &mut |piece| {
@@ -126,7 +124,7 @@ impl Relay {
         match (told, broken) {
             (_, Some(e)) => Err(e),
             (Ok(()), None) => Ok(()),
-            (Err(lost), None) => fail(stream, self.why(lost)),
+            (Err(lost), None) => refuse(stream, self.why(lost)),
         }
     }
 
@@ -180,22 +178,4 @@ fn loss(host: &str, lost: &LostFiles) -> Loss {
 fn done<T: Serialize>(stream: &UnixStream, answer: &'static str, value: T) -> io::Result<()> {
     let mut stream = stream;
     write_line(&mut stream, &Line::Done(Answer { answer, value }))
-}
-
-fn fail(stream: &UnixStream, failure: Failure) -> io::Result<()> {
-    let mut stream = stream;
-    write_line(&mut stream, &Line::<()>::Failed(failure))
-}
-
-/// The groups of the user at the other end; none where the system does not say.
-fn groups(stream: &UnixStream) -> Vec<u32> {
-    let mut gids = vec![0; GROUPS_MAX];
-    let mut len = size_of_val(&gids[..]) as libc::socklen_t;
-    // SAFETY: the buffer and its length belong together and outlive the call.
-    let failed = unsafe {
-        let to = gids.as_mut_ptr().cast();
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERGROUPS, to, &raw mut len)
-    };
-    gids.truncate(if failed == 0 { len as usize / size_of::<u32>() } else { 0 });
-    gids
 }

@@ -1,23 +1,25 @@
 //! The serving process's end of the control socket. Each connection has a thread; there are at most
-//! 32 at once. The process of a mount from another machine listens in the same way
-//! ([`relay`](super::relay)).
+//! 32 at once. Users who are no operators have turns of their own ([`users`](super::users)). The
+//! process of a mount from another machine listens in the same way ([`relay`](super::relay)).
 //!
 //! No lock is held while a request runs or a line is written. Connections do not keep the process
 //! alive: it ends when the cell is closed, whatever they wait for.
 
+use super::users::Turns;
 use super::{
-    Answer, CALL_BYTES_MAX, Call, Flows, Line, MachineSession, Running, SocketPath, read_line, write_line,
+    Answer, CALL_BYTES_MAX, Call, Flows, Line, MachineSession, Running, SocketPath, not_understood,
+    read_line, write_line,
 };
 use crate::backup::{BackupCall, BackupStatus};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
 use crate::system;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Env, Groups};
 use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
 use serde::Serialize;
 use std::fs::Permissions;
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,6 +33,8 @@ const READ_WAIT: Duration = Duration::from_secs(10);
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// The mode of a socket for the user who serves the cell, and root.
 const PRIVATE: u32 = 0o600;
+/// The mode of a socket for all who can reach it.
+pub const FOR_ALL: u32 = 0o666;
 /// Progress goes out at most this often.
 const PROGRESS_STEP_NANOS: u64 = 100_000_000;
 /// Pause when the system has no descriptor left for a connection.
@@ -75,6 +79,13 @@ pub trait Service: Send + Sync + 'static {
     fn hears_of_end(&self, hears: bool);
 }
 
+/// What users of this machine may ask who are no operators: what users of other machines may.
+pub trait UserCommands: Send + Sync + 'static {
+    /// Runs a command of one; `tell` takes the lines of the answer, and says whether there is still
+    /// somebody to hear them.
+    fn run_here(&self, caller: &Ctx, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool);
+}
+
 /// The listening socket. Stops and is removed when this is dropped.
 pub struct Server {
     stop: Option<OwnedFd>,
@@ -86,14 +97,21 @@ pub struct Server {
 
 impl Server {
     /// Starts to listen, in place of a socket that a killed process left. The caller holds the lock
-    /// of the cell.
+    /// of the cell. `users`: answers the other users of this machine, where the mount is theirs,
+    /// too.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(env: &Env, cell: &CellDir, service: Arc<dyn Service>) -> Result<Server, Fail> {
-        let handler = Arc::new(Calls { env: env.clone(), service });
+    pub fn start(
+        env: &Env,
+        cell: &CellDir,
+        service: Arc<dyn Service>,
+        users: Option<Arc<dyn UserCommands>>,
+    ) -> Result<Server, Fail> {
+        let mode = if users.is_some() { FOR_ALL } else { PRIVATE };
+        let handler = Arc::new(Calls { env: env.clone(), service, users, turns: Turns::default() });
         let path = SocketPath::of(cell).map_err(|e| not_made(cell, &e))?;
-        Server::listen(env, path, PRIVATE, handler).map_err(|e| not_made(cell, &e))
+        Server::listen(env, path, mode, handler).map_err(|e| not_made(cell, &e))
     }
 
     /// Listens at a path, with this mode.
@@ -132,7 +150,7 @@ pub trait Handler: Send + Sync + 'static {
 ///
 /// # Errors
 /// The system's.
-pub(super) fn prepare(stream: &UnixStream) -> io::Result<()> {
+pub fn prepare(stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(READ_WAIT))?;
     stream.set_write_timeout(Some(WRITE_WAIT))
@@ -148,12 +166,53 @@ pub(super) fn too_many() -> Failure {
 struct Calls {
     env: Env,
     service: Arc<dyn Service>,
+    users: Option<Arc<dyn UserCommands>>,
+    turns: Turns,
 }
 
 impl Handler for Calls {
     fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()> {
-        let (env, service) = (self.env.clone(), self.service.clone());
-        Connection { env, service, stream }.serve(is_busy)
+        prepare(stream)?;
+        let caller = peer(stream)?;
+        let is_operator = [0, system::uid()].contains(&caller.uid);
+        match &self.users {
+            _ if is_operator && is_busy => refuse(stream, too_many()),
+            _ if is_operator => {
+                let (env, service) = (self.env.clone(), self.service.clone());
+                Connection { env, service, stream }.answer(&caller)
+            }
+            Some(_) if is_busy => refuse(stream, too_many()),
+            Some(users) => self.answer_user(&**users, stream, &caller),
+            None => {
+                let text = "only the user who serves the cell and root may ask this";
+                refuse(stream, failure(libc::EPERM, text))
+            }
+        }
+    }
+}
+
+impl Calls {
+    fn answer_user(&self, users: &dyn UserCommands, stream: &UnixStream, caller: &Ctx) -> io::Result<()> {
+        let Some(_turn) = self.turns.take(caller.uid) else {
+            let text = "there are too many commands of users at work already: try again in a moment";
+            return refuse(stream, failure(libc::EBUSY, text));
+        };
+        let call = match read_line(&mut BufReader::new(stream), CALL_BYTES_MAX) {
+            Ok(Some(call)) => call,
+            Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
+            Err(e) => return refuse(stream, not_understood(&e)),
+        };
+        let Some(gids) = Groups::of_stranger(caller.uid, &system::groups_of_peer(stream)) else {
+            let text = "too many different lists of groups were seen: ask an operator";
+            return refuse(stream, failure(libc::EBUSY, text));
+        };
+        let (mut to, mut broken) = (stream, None);
+        users.run_here(&Ctx { gids, ..*caller }, &call, &mut |piece| {
+            broken = to.write_all(piece).err();
+            broken.is_none()
+        });
+        broken.map_or(Ok(()), Err)
     }
 }
 
@@ -266,15 +325,6 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    fn serve(&self, is_busy: bool) -> io::Result<()> {
-        prepare(self.stream)?;
-        let caller = peer(self.stream)?;
-        match refusal(&caller, is_busy) {
-            Some(failure) => self.fail(failure),
-            None => self.answer(&caller),
-        }
-    }
-
     /// Reads the call, runs it and sends the last line.
     fn answer(&self, caller: &Ctx) -> io::Result<()> {
         let call = match read_line(&mut BufReader::new(self.stream), CALL_BYTES_MAX) {
@@ -296,7 +346,8 @@ impl Connection<'_> {
             | Call::Login { .. }
             | Call::Logout
             | Call::DoorReport { .. }
-            | Call::FindUser { .. } => {
+            | Call::FindUser { .. }
+            | Call::FindGroups { .. } => {
                 self.fail(failure(libc::EINVAL, "this is asked of, or by, another machine"))
             }
         }
@@ -352,7 +403,7 @@ impl Connection<'_> {
     }
 
     fn fail(&self, failure: Failure) -> io::Result<()> {
-        self.send(&Line::<()>::Failed(failure))
+        refuse(self.stream, failure)
     }
 
     fn send<T: Serialize>(&self, line: &Line<T>) -> io::Result<()> {
@@ -376,27 +427,15 @@ pub fn now_and_then(env: &Env, mut tell: impl FnMut(Progress)) -> impl FnMut(Pro
     }
 }
 
-fn refusal(caller: &Ctx, is_busy: bool) -> Option<Failure> {
-    if caller.uid != 0 && caller.uid != system::uid() {
-        return Some(failure(libc::EPERM, "only the user who serves the cell and root may ask this"));
-    }
-    is_busy.then(too_many)
+/// Answers that there is no answer.
+pub(super) fn refuse(stream: &UnixStream, failure: Failure) -> io::Result<()> {
+    let mut stream = stream;
+    write_line(&mut stream, &Line::<()>::Failed(failure))
 }
 
 /// A failure with this text.
 pub fn failure(errno: i32, message: &str) -> Failure {
     Failure { message: message.into(), errno }
-}
-
-/// The call makes no sense here.
-pub fn not_understood(e: &io::Error) -> Failure {
-    let version = env!("CARGO_PKG_VERSION");
-    failure(
-        libc::EINVAL,
-        &format!(
-            "the running process (lee {version}) does not understand the request: {e}: use the same version"
-        ),
-    )
 }
 
 /// The user at the other end.

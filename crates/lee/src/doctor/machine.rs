@@ -1,9 +1,11 @@
 //! The machine: the kernel's door, limits, memory, the clock.
 
 use super::{Finding, calls};
+use crate::group_names::SERVICES;
 use crate::{size, system};
 use std::fs;
 use std::io;
+use std::path::Path;
 
 const DEVICE: &str = "/dev/fuse";
 /// Whether mounts may use io_uring.
@@ -28,6 +30,8 @@ pub fn look() -> Vec<Finding> {
     all.push(open_files(calls::open_files_max()));
     all.push(memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), calls::memory_max()));
     all.push(clock(calls::clock_is_kept()));
+    let switch = fs::read_to_string("/etc/nsswitch.conf").unwrap_or_default();
+    all.push(group_names(&switch, Path::new(SERVICES).is_dir()));
     all
 }
 
@@ -89,6 +93,27 @@ fn helper(has_helper: bool, conf: &str) -> Finding {
         (true, true) => {
             Finding::good("fusermount3", "it is there, and other users may use what this user mounts")
         }
+    }
+}
+
+/// `has_services`: the user database of systemd looks for services of others.
+fn group_names(nsswitch: &str, has_services: bool) -> Finding {
+    let groups = nsswitch.lines().find_map(|line| line.trim().strip_prefix("group:"));
+    let asks = groups.is_some_and(|sources| sources.split_whitespace().any(|source| source == "systemd"));
+    match (asks, has_services) {
+        (true, true) => {
+            Finding::good("groups", "names of groups that users own are shown here, and count at login")
+        }
+        (true, false) => Finding::look(
+            "groups",
+            format!("groups that users own are numbers here: there is no {SERVICES}"),
+            format!("mkdir -p {SERVICES}, and start lee again (systemd makes it at boot)"),
+        ),
+        (false, _) => Finding::look(
+            "groups",
+            "groups that users own are numbers here, and nobody gets them at login",
+            "apt-get install libnss-systemd, if users are to have groups of their own",
+        ),
     }
 }
 
@@ -168,6 +193,15 @@ mod tests {
         assert_eq!(grade(helper(false, "")), Bad);
         assert_eq!(grade(helper(true, "# user_allow_other\n")), Look);
         assert_eq!(grade(helper(true, "a\nuser_allow_other\n")), Good);
+    }
+
+    #[test]
+    fn names_of_groups_are_graded() {
+        let of = |text: &str, there| grade(group_names(text, there));
+        assert_eq!(of("passwd: files\ngroup:  files systemd\n", true), Grade::Good);
+        assert_eq!(of("group: files systemd", false), Grade::Look);
+        assert_eq!(of("group: files # systemd-no\npasswd: systemd\n", true), Grade::Look);
+        assert_eq!(of("", true), Grade::Look);
     }
 
     #[test]

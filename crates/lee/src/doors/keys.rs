@@ -58,5 +58,5 @@ impl Keys for CellKeys {
 
 fn who(verdict: &Verdict) -> Principal {
     let who = &verdict.who;
-    Principal::new(&who.name, who.uid, who.gid(), who.other_gids())
+    Principal::of_user(&who.name, who.uid, who.gid(), who.other_gids())
 }

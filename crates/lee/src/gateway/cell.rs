@@ -193,6 +193,14 @@ impl UserDatabase for CellThere {
     fn find(&self, name: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
         self.ask(&Call::FindUser { name: name.into() }).map_err(|failure| failure.message)
     }
+
+    fn groups(&self, name: &str) -> Result<Vec<u32>, String> {
+        self.ask(&Call::FindGroups { name: name.into() }).map_err(|failure| failure.message)
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
 }
 
 impl Guard for CellThere {

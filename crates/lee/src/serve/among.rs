@@ -77,7 +77,7 @@ impl Among<'_> {
         let mut bound = Some(bound);
         loop {
             // answers until the one that comes with a turn takes its place
-            let control = match Server::start(self.env, &self.ground.dir, self.service()) {
+            let control = match Server::start(self.env, &self.ground.dir, self.service(), None) {
                 Err(fail) if startup.is_none() => self.member.quit(&fail.to_string()),
                 control => control?,
             };

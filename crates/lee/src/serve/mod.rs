@@ -13,10 +13,13 @@ mod among;
 
 use crate::background::Start;
 use crate::backup::{BackupCall, BackupStatus, Backups};
-use crate::control::server::{Server, Service};
+use crate::control::server::{Server, Service, UserCommands};
 use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
 use crate::doors::{self, CellHere, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
+use crate::group_names::{CellGroups, GroupNames};
+use crate::groups::{self, CellPeople};
+use crate::host_commands::HostCommands;
 use crate::locate::{self, CellDir};
 use crate::lock::{self, CellLock, Holder, NotTaken};
 use crate::machines::{self, Machines};
@@ -378,6 +381,7 @@ struct ServedCell {
     mirrors: Arc<Mirrors>,
     backups: Arc<Backups>,
     server: Option<Server>,
+    names: Option<GroupNames>,
     cell: Arc<Cell>,
     lifecycle: Arc<Lifecycle>,
     started: Started,
@@ -389,6 +393,7 @@ struct ServedCell {
 /// What serves an open cell.
 struct Fronts {
     server: Server,
+    names: Option<GroupNames>,
     mount: Option<Arc<Mount>>,
     machines: Option<Arc<Machines>>,
     doors: Doors,
@@ -438,7 +443,7 @@ impl ServedCell {
         let cell = place::open(env, dir, &config.engine(), own.map(|own| own.turn.number))?;
         let jobs = config.jobs == Jobs::Cgroup;
         let gate_options = GateOptions { fair: config.fair, jobs, ..GateOptions::usual() };
-        let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(Machine::default()));
+        let gate = Gate::with_people(cell.clone(), env, gate_options, Arc::new(CellPeople::new(&cell)));
         gate.set_flows(cell.flow_settings());
         match own {
             Some(own) => {
@@ -460,7 +465,7 @@ impl ServedCell {
             }
         };
         *ground.source.lock() = Some(Arc::new(fronts.counted_in(source)));
-        let Fronts { server, mount, machines, doors, mirrors, backups, stale } = fronts;
+        let Fronts { server, names, mount, machines, doors, mirrors, backups, stale } = fronts;
         let started = Started {
             mount: mount.as_ref().map(|mount| mount.at().to_path_buf()),
             listen: machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),
@@ -481,6 +486,7 @@ impl ServedCell {
             mirrors,
             backups,
             server: Some(server),
+            names,
             cell,
             lifecycle: lifecycle.clone(),
             started,
@@ -557,7 +563,7 @@ impl ServedCell {
     fn shut(&mut self) -> Result<(), Failure> {
         *self.source.lock() = None;
         self.doors = None;
-        self.server = None;
+        (self.server, self.names) = (None, None);
         self.mirrors.stop();
         self.backups.stop();
         if let Some(machines) = &self.machines {
@@ -578,7 +584,8 @@ impl Opened<'_> {
         let authority = authority(env, cell, config)?;
         // before anything else runs: clients of a process before do their changes again
         let member = self.own.map(|own| (own.member.clone(), own.turn.number));
-        let machines = bound.machines.serve(env, (cell, gate), &authority, (config, member))?;
+        let commands = Arc::new(HostCommands::new(env, cell, &config.srr));
+        let machines = bound.machines.serve(env, (cell, gate), (&authority, &commands), (config, member))?;
         // only now, so that programs do not write below the mount point meanwhile
         let stale = detach_stale(env, dir, options, at.as_deref());
         let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
@@ -607,12 +614,13 @@ impl Opened<'_> {
             lifecycle: self.lifecycle.clone(),
         };
         let service = Arc::new(service);
-        if let Some(machines) = &machines {
-            let service: Weak<CellService> = Arc::downgrade(&service);
-            machines.answer_by(service);
-        }
-        let server = self.or_quit(Server::start(env, dir, service))?;
-        Ok(Fronts { server, mount, machines, doors, mirrors, backups, stale })
+        let weak: Weak<CellService> = Arc::downgrade(&service);
+        commands.answer_by(weak);
+        let mount_is_for_all = mount.as_ref().is_some_and(|mount| mounts::is_for_all(mount.at()));
+        let users = mount_is_for_all.then_some(commands as Arc<dyn UserCommands>);
+        let server = self.or_quit(Server::start(env, dir, service, users))?;
+        let names = GroupNames::start(env, &dir.path().to_string_lossy(), CellGroups::new(cell));
+        Ok(Fronts { server, names, mount, machines, doors, mirrors, backups, stale })
     }
 
     /// Of several servers one that cannot serve after its clients have come ends as if it was
@@ -935,6 +943,7 @@ impl Service for CellService {
         if let Some(member) = &self.member {
             member.refuse_out_of_term()?;
         }
+        groups::refuse_unknown(&self.cell.accounts(), request)?;
         let reply = self.cell.admin_any(caller, request, progress)?;
         if matches!(request, AnyRequest::SyncAll(_)) && self.after_a_crash.swap(false, Ordering::AcqRel) {
             return Err(crashed());
@@ -950,6 +959,13 @@ impl Service for CellService {
                 self.authority.set_accounts(self.cell.accounts());
                 if let Some(machines) = &self.machines {
                     machines.hosts_changed();
+                }
+            }
+            Refresh::Groups => {
+                let _alone = self.refreshing.lock();
+                self.authority.set_accounts(self.cell.accounts());
+                if let Some(machines) = &self.machines {
+                    machines.groups_changed();
                 }
             }
         }

@@ -132,7 +132,7 @@ fn is_squashed(grant: &Grant, caller: &Caller) -> bool {
 /// The user of the cell that a user of a host is.
 ///
 /// # Errors
-/// The host does not speak for this user.
+/// The host does not speak for this user; there are too many different lists of groups.
 pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
     let squashed = is_squashed(grant, caller);
     if !squashed && !grant.speaks_for(caller.uid) {
@@ -140,16 +140,13 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
     }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);
-    context(caller, (uid, gid), &gids)
+    let gids = Groups::of_stranger(uid, &gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    Ok(context(caller, (uid, gid), gids))
 }
 
 /// The context of a call by this user of the cell.
-///
-/// # Errors
-/// There are too many different lists of groups.
-pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> Result<Ctx> {
-    let gids = Groups::of_stranger(gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
-    Ok(Ctx {
+pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: Groups) -> Ctx {
+    Ctx {
         uid,
         gid,
         gids,
@@ -164,7 +161,7 @@ pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> 
         class: caller.class,
         wait: Wait::Never,
         refs: caller.refs,
-    })
+    }
 }
 
 /// The groups of a caller. Where root is nobody, nobody is in root's group.

@@ -9,7 +9,7 @@ use super::Shared;
 use super::admit::{self, NOBODY};
 use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Nanos, Wait};
+use leeward_env::{Ctx, Groups, Nanos, Wait};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::Wire;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
@@ -161,8 +161,8 @@ impl Logins {
 /// [`Error::Access`]: who it is was not proved.
 pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
     let all = logins.all.lock();
-    let CellUser { uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
-    admit::context(caller, (*uid, *gid), gids)
+    let CellUser { name, uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
+    Ok(admit::context(caller, (*uid, *gid), Groups::of_user(name, gids)))
 }
 
 /// The user of an operation: without a login everybody may see the attributes of the root and
@@ -173,7 +173,7 @@ pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
 pub(super) fn user_of(logins: &Logins, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
     match (user(logins, caller), op) {
         (Err(Error::Access), Op::GetAttr { node: NodeId::ROOT } | Op::StatFs { node: NodeId::ROOT }) => {
-            admit::context(caller, (NOBODY, NOBODY), &[])
+            Ok(admit::context(caller, (NOBODY, NOBODY), Groups::default()))
         }
         (user, _) => user,
     }
@@ -275,6 +275,13 @@ impl Shared {
         }
     }
 
+    /// All tokens are judged again soon, once for all changes until then.
+    pub(super) fn judge_logins_soon(&self) {
+        for session in self.all_sessions() {
+            session.logins.all.lock().values_mut().for_each(|login| login.judged_at = 0);
+        }
+    }
+
     /// Judges the tokens again for which it is time; false: the server has ended. May wait.
     pub(super) fn judge_old_logins(&self) -> bool {
         let is_due = |login: &Login| self.env.awake().saturating_sub(login.judged_at) > JUDGED_FOR;
@@ -358,7 +365,11 @@ mod tests {
         assert!(logins.add(1000, login("alice", 70_001, Some(100))));
         logins.end_old(99_999_999_999);
         let ctx = user(&logins, &caller(1000)).expect("alice");
-        assert_eq!((ctx.uid, ctx.gid, ctx.gids.all()), (70_001, 70_001, &[7][..]), "not what the host says");
+        assert_eq!(
+            (ctx.uid, ctx.gid, &*ctx.gids.all()),
+            (70_001, 70_001, &[7][..]),
+            "not what the host says"
+        );
         assert_eq!(
             user(&logins, &caller(0)).err(),
             Some(Error::Access),

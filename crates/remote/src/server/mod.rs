@@ -276,6 +276,11 @@ impl Server {
         self.shared.judge_logins();
     }
 
+    /// Members of groups were changed: users who have logged in have their groups soon.
+    pub fn groups_changed(&self) {
+        self.shared.judge_logins_soon();
+    }
+
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let now = self.shared.env.awake();

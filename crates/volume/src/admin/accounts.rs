@@ -1,8 +1,9 @@
-//! What requests about users, keys, tokens and hosts share. The control socket decides who may ask:
-//! root and the user who serves the cell.
+//! What requests about users, keys, tokens, hosts and groups share. The control socket decides who
+//! may ask: root and the user who serves the cell.
 
 use crate::admin::Failure;
 use crate::admin::failure::about;
+use crate::format::groups::{GidRanges, GroupLimit, MEMBERSHIP};
 use crate::format::keys;
 use crate::format::stored::Stored;
 use crate::shard::Shard;
@@ -10,6 +11,7 @@ use crate::state::Effect;
 use crate::tx::Tx;
 use leeward_env::Ctx;
 use leeward_fs::accounts::{AccountChange, Accounts, UserRecord};
+use leeward_fs::groups::GroupChange;
 use std::sync::Arc;
 
 impl Shard {
@@ -47,8 +49,23 @@ fn put(tx: &mut Tx<'_>, change: AccountChange) {
         AccountChange::Host(name, Some(record)) => tx.put(keys::host(name), record.encode()),
         AccountChange::Host(name, None) => tx.remove(keys::host(name)),
         AccountChange::Identity(identity) => tx.put(keys::identity(), identity.encode()),
+        AccountChange::Group(change) => put_group(tx, change),
     }
     tx.then(Effect::Account(change));
+}
+
+fn put_group(tx: &mut Tx<'_>, change: &GroupChange) {
+    match change {
+        GroupChange::Group(gid, Some(record)) => tx.put(keys::group(*gid), record.encode()),
+        GroupChange::Group(gid, None) => tx.remove(keys::group(*gid)),
+        GroupChange::Member(gid, member, true) => tx.put(keys::member(*gid, member), MEMBERSHIP[..].into()),
+        GroupChange::Member(gid, member, false) => tx.remove(keys::member(*gid, member)),
+        GroupChange::Limit(prefix, Some(limit)) => {
+            tx.put(keys::group_limit(prefix), GroupLimit(*limit).encode());
+        }
+        GroupChange::Limit(prefix, None) => tx.remove(keys::group_limit(prefix)),
+        GroupChange::Ranges(ranges) => tx.put(keys::group_ranges(), GidRanges(ranges.clone()).encode()),
+    }
 }
 
 /// The record of a user.

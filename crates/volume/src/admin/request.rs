@@ -51,6 +51,8 @@ pub enum Refresh {
     Flows,
     /// Users, keys, tokens and hosts that are let in.
     Accounts,
+    /// Who is in which group.
+    Groups,
 }
 
 /// Who asks, and who hears how far a long request is.
@@ -193,6 +195,16 @@ requests! {
     BucketSet noted,
     BucketRemove noted,
     BucketList unnoted,
+    GroupCreate noted,
+    GroupSet noted,
+    GroupAdd noted,
+    GroupDrop noted,
+    GroupRemove noted,
+    GroupList unnoted,
+    GroupShow unnoted,
+    GroupFind unnoted,
+    GroupLimit noted,
+    GroupRange noted,
     UserCreate noted,
     UserSet noted,
     UserList unnoted,

@@ -26,7 +26,8 @@ pub const HOST_VOLUMES_MAX: usize = 1_000;
 /// Most ranges of user ids of a host.
 pub const HOST_UID_RANGES_MAX: usize = 256;
 
-const VERSION: u8 = 1;
+/// Version of all these records.
+pub(super) const VERSION: u8 = 1;
 /// Flags of users.
 const HAS_NUMBERS: u8 = 1;
 const DISABLED: u8 = 2;
@@ -202,13 +203,15 @@ impl Stored for Identity {
 }
 
 /// Reads an encoding field by field.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    what: &'static str,
+pub(super) struct Reader<'a> {
+    /// What is left.
+    pub bytes: &'a [u8],
+    /// What it is, for messages.
+    pub what: &'static str,
 }
 
 impl Reader<'_> {
-    fn damaged<T>(&self) -> Result<T> {
+    pub fn damaged<T>(&self) -> Result<T> {
         Err(Error::Corrupt(format!("the record of a {} cannot be read", self.what)))
     }
 
@@ -219,7 +222,7 @@ impl Reader<'_> {
     }
 
     /// The byte after the version.
-    fn versioned(&mut self) -> Result<u8> {
+    pub fn versioned(&mut self) -> Result<u8> {
         match self.array()? {
             [VERSION, flags] => Ok(flags),
             _ => self.damaged(),
@@ -230,11 +233,11 @@ impl Reader<'_> {
         self.array().map(u16::from_be_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32> {
+    pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    fn i64(&mut self) -> Result<i64> {
+    pub fn i64(&mut self) -> Result<i64> {
         self.array().map(i64::from_be_bytes)
     }
 
@@ -247,19 +250,19 @@ impl Reader<'_> {
         Ok(UidRange { first: self.u32()?, last: self.u32()? })
     }
 
-    fn text(&mut self, len: usize) -> Result<String> {
+    pub fn text(&mut self, len: usize) -> Result<String> {
         let Some((text, rest)) = self.bytes.split_at_checked(len) else { return self.damaged() };
         self.bytes = rest;
         String::from_utf8(text.to_vec()).or_else(|_| self.damaged())
     }
 
     /// Length u8, then as much text.
-    fn short(&mut self) -> Result<String> {
+    pub fn short(&mut self) -> Result<String> {
         let [len] = self.array()?;
         self.text(len.into())
     }
 
-    fn end(&self) -> Result<()> {
+    pub fn end(&self) -> Result<()> {
         if self.bytes.is_empty() { Ok(()) } else { self.damaged() }
     }
 }

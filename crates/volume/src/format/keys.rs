@@ -9,6 +9,7 @@
 //! they name snapshots in node numbers and cached keys, see `snapshots.rs`.
 
 use leeward_fs::flows::UserOrGroup;
+use leeward_fs::groups::Member;
 use leeward_fs::{NodeId, VIEW_END};
 use std::sync::Arc;
 
@@ -49,6 +50,9 @@ const TABLE_EVENTS: u32 = SYSTEM + 28;
 const TABLE_LOG_HEAD: u32 = SYSTEM + 29;
 const TABLE_WAS_AT: u32 = SYSTEM + 30;
 const TABLE_SAMPLES: u32 = SYSTEM + 31;
+const TABLE_GROUP: u32 = SYSTEM + 32;
+const TABLE_MEMBER: u32 = SYSTEM + 33;
+const TABLE_GROUP_LIMIT: u32 = SYSTEM + 34;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -56,6 +60,10 @@ pub const CELL_LOG: u32 = 0xFFFF_FFFF;
 /// Added to a volume's number: its history, its deadlist.
 const HISTORY: u32 = 0x4000_0000;
 const DEADLIST: u32 = 0x8000_0000;
+
+/// Kinds of members of a group.
+const MEMBER_USER: u8 = 0;
+const MEMBER_GROUP: u8 = 1;
 
 /// Tags within an inode.
 pub mod tag {
@@ -397,6 +405,41 @@ pub fn host(name: &str) -> Key {
 /// The cell's own key pair.
 pub fn identity() -> Key {
     build(TABLE_IDENTITY, 0, 0, &[])
+}
+
+/// A group that a user owns, by number.
+pub fn group(gid: u32) -> Key {
+    build(TABLE_GROUP, u64::from(gid), 0, &[])
+}
+
+/// A member of a group.
+pub fn member(gid: u32, member: &Member) -> Key {
+    let rest = match member {
+        Member::User(name) => [&[MEMBER_USER], name.as_bytes()].concat(),
+        Member::Group(inner) => [&[MEMBER_GROUP], &inner.to_be_bytes()[..]].concat(),
+    };
+    build(TABLE_MEMBER, u64::from(gid), 0, &rest)
+}
+
+/// The group and the member in a key of [`member`].
+pub fn parse_member(key: &[u8]) -> Option<(u32, Member)> {
+    let gid = u32::try_from(table_id(key)).ok()?;
+    let (kind, rest) = key.get(13..)?.split_first()?;
+    match *kind {
+        MEMBER_USER => Some((gid, Member::User(std::str::from_utf8(rest).ok()?.into()))),
+        MEMBER_GROUP => Some((gid, Member::Group(u32::from_be_bytes(rest.try_into().ok()?)))),
+        _ => None,
+    }
+}
+
+/// How many groups a user may have, by name.
+pub fn group_limit(prefix: &str) -> Key {
+    build(TABLE_GROUP_LIMIT, 0, 0, prefix.as_bytes())
+}
+
+/// The numbers that groups get.
+pub fn group_ranges() -> Key {
+    build(TABLE_CELL, 8, 0, &[])
 }
 
 /// A session of a client, by number.
@@ -770,6 +813,12 @@ pub enum Table {
     LogHead,
     /// Where directories were before they were moved or removed.
     WasAt,
+    /// Groups that users own.
+    Group,
+    /// Their members.
+    Member,
+    /// How many groups users may have.
+    GroupLimit,
 }
 
 /// The range of a system table.
@@ -806,6 +855,9 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Events => TABLE_EVENTS,
         Table::LogHead => TABLE_LOG_HEAD,
         Table::WasAt => TABLE_WAS_AT,
+        Table::Group => TABLE_GROUP,
+        Table::Member => TABLE_MEMBER,
+        Table::GroupLimit => TABLE_GROUP_LIMIT,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod events;
 pub mod extents;
 pub mod flows;
+pub mod groups;
 pub mod inode;
 pub mod keys;
 mod numbers;

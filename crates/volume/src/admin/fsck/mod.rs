@@ -4,6 +4,7 @@
 //! and verifies every object. It changes nothing.
 
 mod events;
+mod groups;
 mod history;
 mod hosts;
 mod judged;
@@ -439,6 +440,7 @@ impl Shard {
         self.count_removed_volumes(moment, &removing, &mut c)?;
         c.kept.leave_out(&removing);
         c.hosts(moment)?;
+        c.groups(moment)?;
         self.look_for_strays(moment, &volumes.iter().chain(&removing).copied().collect(), &mut c)?;
         Ok(c)
     }

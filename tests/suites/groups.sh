@@ -1,0 +1,146 @@
+#!/usr/bin/env bash
+# Groups that users own: made without root, known to the machine by their names, and counting in the mount, at the doors and
+# on other machines.
+. "$(dirname "$0")/../lib.sh"
+suite groups
+[ "$(id -u)" = 0 ] || die "needs root: it becomes other users"
+have_cell || { skip all "needs a cell"; exit 0; }
+PORT=$((20000 + $$ % 2000 * 2)) # below what the kernel gives to clients
+S3_PORT=$((PORT + 1))
+URL=http://127.0.0.1:$PORT
+SERVICES=/run/systemd/userdb
+ALICE=lee-alice BEA=lee-bea EVE=lee-eve
+
+# as NAME COMMAND...: that user, just logged in, in the mount.
+as() { (cd "$MNT" && exec setpriv --reuid "$1" --regid "$1" --init-groups --inh-caps=-all --bounding-set=-all -- "${@:2}"); }
+
+refused() {
+  if "$@" >"$WORK/refused" 2>&1; then say "was allowed: $*"; return 1; fi
+  grep -qE "${WORDS:-Permission denied|Operation not permitted}" "$WORK/refused" || { cat "$WORK/refused"; return 1; }
+}
+
+prepare() {
+  local name
+  for name in "$ALICE" "$BEA" "$EVE"; do user_account "$name"; done
+  install -m 755 "$LEE" "$WORK/lee"
+  LEE=$WORK/lee
+  [ -d "$SERVICES" ] || { mkdir -p "$SERVICES" && on_exit "rm -rf '$SERVICES'"; }
+}
+
+users_help_themselves() {
+  as "$ALICE" "$LEE" group create "$ALICE:lab"
+  as "$ALICE" "$LEE" group add "$ALICE:lab" "$BEA"
+  WORDS="your groups are called $EVE:NAME" refused as "$EVE" "$LEE" group create "$ALICE:other"
+  WORDS="belongs to $ALICE" refused as "$EVE" "$LEE" group add "$ALICE:lab" "$EVE"
+  WORDS="belongs to $ALICE" refused as "$EVE" "$LEE" group remove "$ALICE:lab"
+  WORDS='has a user nobody-there' refused as "$ALICE" "$LEE" group add "$ALICE:lab" nobody-there
+  WORDS='for operators' refused as "$ALICE" "$LEE" group limit "$ALICE" 100
+  WORDS='for operators' refused as "$ALICE" "$LEE" group range 5000-6000
+  WORDS='for operators' refused as "$ALICE" "$LEE" volume list
+  [ "$(as "$BEA" "$LEE" group list --json | json '["groups"][0]["name"]')" = "$ALICE:lab" ]
+  [ -z "$(as "$EVE" "$LEE" group list --json | json '["groups"]' | tr -d '[]')" ]
+  lee audit --what asked --json | grep -F '"GroupAdd' >/dev/null || lee audit --json | grep -F 'group-add' >/dev/null
+}
+json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
+
+names_are_known() {
+  local gid
+  gid=$(lee group show "$ALICE:lab" --json | json '["gid"]')
+  [ "$(getent group "$ALICE+lab")" = "$ALICE+lab:x:$gid:$BEA" ]
+  [ "$(getent group "$gid" | cut -d: -f1)" = "$ALICE+lab" ]
+  id -nG "$BEA" | tr ' ' '\n' | grep -Fx "$ALICE+lab"
+  if id -nG "$EVE" | grep -F "$ALICE+lab"; then return 1; fi
+  if getent group $((gid + 77)); then return 1; fi
+}
+
+rights_in_the_mount() {
+  as "$ALICE" "$LEE" group add "$ALICE:lab" "$ALICE"
+  install -d -o "$ALICE" -g "$ALICE" -m 700 "$MNT/shared" "$MNT/listed"
+  as "$ALICE" chgrp "$ALICE+lab" "$MNT/shared"
+  as "$ALICE" chmod 2770 "$MNT/shared"
+  as "$ALICE" setfacl -m "g:$ALICE+lab:rwx" "$MNT/listed"
+  [ "$(stat -c %G "$MNT/shared")" = "$ALICE+lab" ]
+  as "$BEA" sh -c "echo hers >'$MNT/shared/file' && echo hers >'$MNT/listed/file'"
+  [ "$(stat -c %G "$MNT/shared/file")" = "$ALICE+lab" ]
+  refused as "$EVE" ls "$MNT/shared"
+  refused as "$EVE" ls "$MNT/listed"
+  as "$ALICE" getfacl -p "$MNT/listed" | grep -Fx "group:$ALICE+lab:rwx"
+}
+
+groups_in_groups() {
+  as "$EVE" "$LEE" group create "$EVE:friends"
+  as "$EVE" "$LEE" group add "$EVE:friends" "$EVE"
+  as "$ALICE" "$LEE" group add "$ALICE:lab" "$EVE+friends"
+  as "$EVE" cat "$MNT/shared/file"
+  WORDS='cannot be a member' refused as "$EVE" "$LEE" group add "$EVE:friends" "$ALICE:lab"
+  as "$ALICE" "$LEE" group drop "$ALICE:lab" "$EVE:friends"
+  refused as "$EVE" cat "$MNT/shared/file"
+}
+
+token() { lee token create "$1" --path / --read --write --for 1h --json | json '["token"]'; }
+# status USER-TOKEN [CURL-OPTION...]: of a request for the shared file.
+status() { curl -s -o "$WORK/out" -w '%{http_code}' --oauth2-bearer "$1" "${@:2}" "$URL/shared/file"; }
+is_status() { [ "$(status "$2")" = "$1" ]; }
+
+# by_key KEY: the status of a request for the same file by S3.
+by_key() {
+  curl -s -o "$WORK/out" -w '%{http_code}' --aws-sigv4 aws:amz:us-east-1:s3 -u "$1" -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' \
+    "http://127.0.0.1:$S3_PORT/lee-shared/file"
+}
+
+# At a gateway within two seconds, else at once.
+soon() { if [ "$CHANNEL" = gateway ]; then wait_for 4 "$@"; else "$@"; fi; }
+
+rights_at_the_doors() {
+  local bea eve key
+  bea=$(token "$BEA")
+  eve=$(token "$EVE")
+  key=$(lee key create "$EVE" --json | python3 -c 'import json, sys; k = json.load(sys.stdin); k = k.get("key", k); print(k["access_key_id"] + ":" + k["secret_access_key"])')
+  lee bucket create lee-shared --path /shared
+  doors_hear
+  is_status 200 "$bea"
+  is_status 403 "$eve"
+  as "$ALICE" "$LEE" group add "$ALICE:lab" "$EVE"
+  soon is_status 200 "$eve"
+  [ "$(by_key "$key")" = 200 ]
+  [ "$(curl -s -o "$WORK/out" -w '%{http_code}' --oauth2-bearer "$eve" -T /etc/hostname "$URL/shared/new")" = 201 ]
+  [ "$(stat -c %U:%G "$MNT/shared/new")" = "$EVE:$ALICE+lab" ]
+  as "$EVE" "$LEE" group drop "$ALICE:lab" "$EVE" # everybody may leave
+  soon is_status 403 "$eve"
+  [ "$(by_key "$key")" = 403 ]
+  as "$ALICE" "$LEE" group drop "$ALICE:lab" "$BEA"
+  soon is_status 403 "$bea"
+  refused as "$BEA" ls "$MNT/shared"
+  as "$ALICE" "$LEE" group add "$ALICE:lab" "$BEA"
+  soon is_status 200 "$bea"
+}
+
+groups_last() {
+  local before
+  before=$(lee group show "$ALICE:lab" --json)
+  if [ "$CHANNEL" = '' ] || [ "$CHANNEL" = device ]; then
+    kill -9 "$(cell_pid)"
+    wait_gone "$(cell_pid)" 10
+    umount -l "$MNT" || true
+    cell_start --http "$PORT" --s3 "$S3_PORT"
+  fi
+  [ "$(lee group show "$ALICE:lab" --json)" = "$before" ]
+  getent group "$ALICE+lab"
+  as "$BEA" cat "$MNT/shared/file"
+  as "$ALICE" "$LEE" group remove "$ALICE:lab"
+  [ "$(stat -c %g "$MNT/shared")" = "$(json '["gid"]' <<<"$before")" ]
+  if getent group "$ALICE+lab" && [ "$CHANNEL" != remote ]; then return 1; fi
+  as "$ALICE" "$LEE" group create "$ALICE:lab"
+  [ "$(lee group show "$ALICE:lab" --json | json '["gid"]')" != "$(json '["gid"]' <<<"$before")" ]
+}
+
+lee_binary
+prepare
+if [ "$CHANNEL" = remote ]; then cell_start; else cell_start --http "$PORT" --s3 "$S3_PORT"; fi
+run own users_help_themselves
+run names names_are_known
+run mount rights_in_the_mount
+run nested groups_in_groups
+[ "$CHANNEL" = remote ] || run doors rights_at_the_doors
+run last groups_last
+suite_end
