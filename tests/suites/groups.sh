@@ -39,9 +39,16 @@ users_help_themselves() {
   WORDS='for operators' refused as "$ALICE" "$LEE" volume list
   [ "$(as "$BEA" "$LEE" group list --json | json '["groups"][0]["name"]')" = "$ALICE:lab" ]
   [ -z "$(as "$EVE" "$LEE" group list --json | json '["groups"]' | tr -d '[]')" ]
-  lee audit --what asked --json | grep -F '"GroupAdd' >/dev/null || lee audit --json | grep -F 'group-add' >/dev/null
+  lee audit --json >"$WORK/asked"
+  [ "$(added_by "$ALICE")" = 1 ]
+  [ "$(added_by "$EVE")" = 0 ] # what is refused anyway fills no log
 }
 json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
+
+# added_by NAME: how often the cell says that this user asked for members.
+added_by() {
+  python3 -c 'import json, sys; print(sum(e["request"]["request"] == "group-add" and e["request"]["by"] == sys.argv[1] for e in json.load(open(sys.argv[2]))["events"]))' "$1" "$WORK/asked"
+}
 
 names_are_known() {
   local gid

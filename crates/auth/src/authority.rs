@@ -167,7 +167,9 @@ impl Authority {
             && Arc::ptr_eq(of, accounts)
             && verdict.is_good_at(self.env.wall())
         {
-            return Ok(verdict.clone());
+            // groups may be others since
+            let who = self.people.identify(&self.env, accounts, &verdict.who.name, wait)?;
+            return Ok(Verdict { who, ..verdict.clone() });
         }
         let believed = wlcg::read(&self.env, &self.issuers, &*self.fetch, token, wait)?;
         let who = self.people.identify(&self.env, accounts, &believed.user, wait)?;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The user database of this machine. Calls may take a while.
 pub trait UserDatabase: Send + Sync + 'static {
@@ -35,8 +36,12 @@ pub trait UserDatabase: Send + Sync + 'static {
 
 /// An answer of the user database is used for this time, nanoseconds.
 const GOOD: Nanos = 300_000_000_000;
-/// Groups of the cell that somebody else knows are used for this time, nanoseconds.
+/// Groups of the cell that somebody else knows are used for this time, nanoseconds; and for that
+/// much longer, while he does not answer.
 const GROUPS_GOOD: Nanos = 2_000_000_000;
+const GROUPS_KEPT: Nanos = 3_000_000_000;
+/// How long a request waits for another one's question.
+const ASKING_MAX: Duration = Duration::from_secs(2);
 /// An answer that a user is unknown is used for this time, nanoseconds.
 const UNKNOWN_GOOD: Nanos = 30_000_000_000;
 /// Most answers that are kept.
@@ -51,11 +56,13 @@ pub(crate) struct UserCache {
     database: Arc<dyn UserDatabase>,
     answers: Answers<Answer>,
     groups: Answers<Arc<[u32]>>,
+    /// Held while groups are asked for: of many requests of a user one asks.
+    asking: Mutex<()>,
 }
 
 impl UserCache {
     pub(crate) fn new(database: Arc<dyn UserDatabase>) -> UserCache {
-        UserCache { database, answers: Mutex::default(), groups: Mutex::default() }
+        UserCache { database, answers: Mutex::default(), groups: Mutex::default(), asking: Mutex::default() }
     }
 
     /// The user of this name, who must be allowed in.
@@ -103,8 +110,42 @@ impl UserCache {
     }
 
     fn groups_elsewhere(&self, env: &Env, name: &str, wait: Wait) -> Result<Arc<[u32]>, Refusal> {
-        known(&self.groups, (env, name, wait), || Ok((self.database.groups(name)?.into(), GROUPS_GOOD)))
+        let kept = |good: Nanos| {
+            let groups = self.groups.lock();
+            groups.get(name).filter(|(until, _)| env.now() < *until + good).map(|(_, gids)| gids.clone())
+        };
+        if let Some(gids) = kept(0) {
+            return Ok(gids);
+        }
+        if wait == Wait::Never {
+            return Err(Refusal::WouldBlock);
+        }
+        let asking = self.asking.try_lock_for(ASKING_MAX);
+        if let Some(gids) = kept(0) {
+            return Ok(gids);
+        }
+        let asked = env.now();
+        let told = match asking {
+            Some(_) => self.database.groups(name),
+            None => Err("who knows the groups of users does not answer".into()),
+        };
+        match told {
+            Ok(gids) => {
+                let gids: Arc<[u32]> = gids.into();
+                put(&self.groups, name, (asked + GROUPS_GOOD, gids.clone()));
+                Ok(gids)
+            }
+            Err(why) => kept(GROUPS_KEPT).ok_or(Refusal::Unavailable(why)),
+        }
     }
+}
+
+fn put<T>(answers: &Answers<T>, name: &str, answer: (Nanos, T)) {
+    let mut answers = answers.lock();
+    if answers.len() >= ANSWERS_MAX {
+        answers.clear();
+    }
+    answers.insert(name.into(), answer);
 }
 
 /// The answer about a user that was kept, or what `ask` says and for how long that is good. While
@@ -129,11 +170,7 @@ fn known<T: Clone>(
         (Err(_), Some((_, answer))) => (answer, UNKNOWN_GOOD),
         (Err(why), None) => return Err(Refusal::Unavailable(why)),
     };
-    let mut answers = answers.lock();
-    if answers.len() >= ANSWERS_MAX {
-        answers.clear();
-    }
-    answers.insert(name.into(), (now + good, answer.clone()));
+    put(answers, name, (now + good, answer.clone()));
     Ok(answer)
 }
 
@@ -232,5 +269,11 @@ mod tests {
         assert!(ask(Wait::Never).is_ok_and(|gids| gids.contains(&(FIRST + 7))), "two seconds");
         env.sleep(std::time::Duration::from_nanos(GROUPS_GOOD));
         assert_eq!(ask(Wait::Allowed), Ok(vec![1000, 50, 60, FIRST]));
+        // while the server does not answer
+        *database.groups.lock() = Err("no route".into());
+        env.sleep(std::time::Duration::from_nanos(GROUPS_GOOD));
+        assert!(ask(Wait::Allowed).is_ok());
+        env.sleep(std::time::Duration::from_nanos(GROUPS_KEPT));
+        assert_eq!(ask(Wait::Allowed).expect_err("too old").status(), 503);
     }
 }

@@ -188,34 +188,64 @@ pub struct Groups(Option<&'static List>);
 /// Sorted. Those of a user change.
 type List = RwLock<Arc<[u32]>>;
 
-/// Lists that do not change, and how many each user has added to them.
-static NAMED: Mutex<Named> = Mutex::new(Named { lists: BTreeMap::new(), added: BTreeMap::new() });
+/// Lists that do not change.
+static NAMED: Mutex<BTreeMap<Arc<[u32]>, &'static List>> = Mutex::new(BTreeMap::new());
+/// Lists that machines have named, by user.
+static STRANGERS: Mutex<Strangers> = Mutex::new(Strangers { of: BTreeMap::new(), lists: 0 });
 /// Lists of users, by name.
 static OF_USERS: Mutex<BTreeMap<Box<str>, &'static List>> = Mutex::new(BTreeMap::new());
-/// Lists above which somebody who is not believed can add none.
-const STRANGERS_LISTS_MAX: usize = 50_000;
-/// The same of one user, who may have a new list at each login.
-const LISTS_OF_USER_MAX: usize = 500;
+/// Lists of a user that machines have named: of one who is in others at each login, the oldest is
+/// changed in place.
+const LISTS_OF_USER_MAX: usize = 16;
+/// Lists of all users together, above which nobody gets one who has none.
+const STRANGERS_LISTS_MAX: usize = 200_000;
 
-struct Named {
-    lists: BTreeMap<Arc<[u32]>, &'static List>,
-    added: BTreeMap<u32, usize>,
+struct Strangers {
+    of: BTreeMap<u32, Ring>,
+    lists: usize,
+}
+
+#[derive(Default)]
+struct Ring {
+    lists: Vec<&'static List>,
+    oldest: usize,
 }
 
 impl Groups {
     /// These groups, in any order.
     pub fn of(gids: &[u32]) -> Groups {
-        Groups::named(gids, |_| true).unwrap_or_default()
+        let sorted = sorted(gids);
+        if sorted.is_empty() {
+            return Groups::default();
+        }
+        let mut named = NAMED.lock();
+        Groups(Some(named.entry(sorted.clone()).or_insert_with(|| new_list(sorted))))
     }
 
     /// These groups of a user, as somebody says who may want to fill the memory; `None`: there are
-    /// too many lists already, in all or of this user.
+    /// too many lists already. Requests at work of a user whose groups are others all the time go
+    /// on with newer ones.
     pub fn of_stranger(uid: u32, gids: &[u32]) -> Option<Groups> {
-        Groups::named(gids, |named| {
-            let added = named.added.entry(uid).or_default();
-            *added += 1;
-            *added <= LISTS_OF_USER_MAX && named.lists.len() < STRANGERS_LISTS_MAX
-        })
+        let sorted = sorted(gids);
+        if sorted.is_empty() {
+            return Some(Groups::default());
+        }
+        let mut all = STRANGERS.lock();
+        let may_add = all.lists < STRANGERS_LISTS_MAX;
+        let ring = all.of.entry(uid).or_default();
+        if let Some(list) = ring.lists.iter().copied().find(|list| *list.read() == sorted) {
+            return Some(Groups(Some(list)));
+        }
+        if may_add && ring.lists.len() < LISTS_OF_USER_MAX {
+            let list = new_list(sorted);
+            ring.lists.push(list);
+            all.lists += 1;
+            return Some(Groups(Some(list)));
+        }
+        let list = ring.lists.get(ring.oldest).copied()?;
+        ring.oldest = (ring.oldest + 1) % ring.lists.len();
+        *list.write() = sorted;
+        Some(Groups(Some(list)))
     }
 
     /// The groups of a user of the cell, as they are known now. What was said of the same user
@@ -228,26 +258,9 @@ impl Groups {
             }
             return Groups(Some(list));
         }
-        let list: &'static List = Box::leak(Box::new(RwLock::new(sorted(gids))));
+        let list = new_list(sorted(gids));
         users.insert(name.into(), list);
         Groups(Some(list))
-    }
-
-    fn named(gids: &[u32], may_add: impl FnOnce(&mut Named) -> bool) -> Option<Groups> {
-        let sorted = sorted(gids);
-        if sorted.is_empty() {
-            return Some(Groups::default());
-        }
-        let mut named = NAMED.lock();
-        if let Some(list) = named.lists.get(&sorted) {
-            return Some(Groups(Some(list)));
-        }
-        if !may_add(&mut named) {
-            return None;
-        }
-        let list: &'static List = Box::leak(Box::new(RwLock::new(sorted.clone())));
-        named.lists.insert(sorted, list);
-        Some(Groups(Some(list)))
     }
 
     /// The groups, sorted, as they are now.
@@ -259,6 +272,10 @@ impl Groups {
     pub fn contains(self, gid: u32) -> bool {
         self.0.is_some_and(|list| list.read().binary_search(&gid).is_ok())
     }
+}
+
+fn new_list(sorted: Arc<[u32]>) -> &'static List {
+    Box::leak(Box::new(RwLock::new(sorted)))
 }
 
 fn sorted(gids: &[u32]) -> Arc<[u32]> {
@@ -435,11 +452,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_fills_the_memory_of_nobody_else() {
-        let named = |uid, n: u32| Groups::of_stranger(uid, &[77, 1_000_000 + n]);
-        assert!((0..500).all(|n| named(7001, n).is_some_and(|groups| groups.contains(77))));
-        assert!(named(7001, 500).is_none() && named(7001, 499).is_some(), "known ones go on");
-        assert!(named(7002, 501).is_some(), "another user");
+    fn a_stranger_fills_the_memory_of_nobody() {
+        let named = |n: u32| Groups::of_stranger(7001, &[77, 1_000_000 + n]).expect("a list");
+        let first = named(0);
+        assert!((0..16).all(|n| named(n).contains(1_000_000 + n)) && first.contains(1_000_000));
+        assert!(named(16).contains(1_000_016), "never refused");
+        assert!(first.contains(1_000_016) && first.contains(77), "the oldest goes on as the newest");
+        let other = Groups::of_stranger(7002, &[1_000_000]).expect("a list");
+        (17..50).for_each(|n| _ = named(n));
+        assert!(other.contains(1_000_000), "of another user");
         assert_eq!(Groups::of_stranger(7001, &[]), Some(Groups::default()));
     }
 }

@@ -252,6 +252,17 @@ impl GroupTable {
         }
     }
 
+    /// Says that a group belongs to somebody else.
+    pub fn belongs_to_another(&self, gid: u32) -> String {
+        let name = |gid| self.get(gid).map_or_else(String::new, |group: &GroupRecord| (*group.name).into());
+        let owner = match self.get(gid).map(|group| &group.owner) {
+            Some(Member::User(owner)) => (**owner).into(),
+            Some(Member::Group(owner)) => name(*owner),
+            None => String::new(),
+        };
+        format!("{} belongs to {owner}: ask there", name(gid))
+    }
+
     /// The users in a group, directly and through other groups, by name; at most `max`.
     pub fn users_in(&self, gid: u32, max: usize) -> BTreeSet<&str> {
         let (mut seen, mut next, mut users) = (BTreeSet::from([gid]), vec![gid], BTreeSet::new());

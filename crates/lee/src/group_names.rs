@@ -3,15 +3,17 @@
 //! `ls -l`, `chgrp` and `setfacl` know the groups, and users get them at login.
 //!
 //! A socket below `/run/systemd/userdb` is all that is needed. Only root can make it, and only
-//! where that directory is. Logins of the machine wait for the answers, so each comes from memory
-//! or within the time in which a server is known to be away.
+//! where that directory is. Logins of the machine wait for the answers, so each comes within
+//! seconds: where the server does not answer, what it has said before counts.
 
 use crate::control::SocketPath;
-use crate::control::server::{FOR_ALL, Handler, Server, prepare};
+use crate::control::server::{FOR_ALL, Handler, InTime, Server, peer, prepare};
 use crate::control::{Answer, Call, Line};
 use crate::system;
 use leeward_env::{Env, Nanos};
-use leeward_remote::{Client, User};
+use leeward_fs::accounts::wrong_name;
+use leeward_fs::groups::{cell_name, wrong_group_name};
+use leeward_remote::{Client, CommandLost, User};
 use leeward_volume::Cell;
 use leeward_volume::admin::{GroupFind, GroupKey, SystemGroup, SystemGroups, find_groups};
 use parking_lot::Mutex;
@@ -22,7 +24,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Where systemd's clients look for services.
 pub const SERVICES: &str = "/run/systemd/userdb";
@@ -30,6 +35,15 @@ pub const SERVICES: &str = "/run/systemd/userdb";
 const CALL_BYTES_MAX: u64 = 64 << 10;
 /// Answers of another machine are used for this time, nanoseconds.
 const GOOD: Nanos = 5_000_000_000;
+/// How long an answer of another machine is waited for, and how soon it is asked again that was
+/// busy.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_millis(50);
+/// Questions that another machine has not answered in time, above which it is not asked.
+const LOST_MAX: usize = 4;
+/// Connections of a user at the same time, and calls of one.
+const CONNECTIONS_OF_USER_MAX: usize = 8;
+const CALLS_MAX: usize = 256;
 /// Most answers that are kept.
 const KEPT_MAX: usize = 20_000;
 
@@ -55,7 +69,9 @@ impl GroupNames {
             return None;
         }
         let name = service_name(place);
-        let handler = Arc::new(Service { name: name.clone(), groups: Box::new(groups) });
+        let (env_of, at_work) = (env.clone(), Mutex::default());
+        let handler =
+            Arc::new(Service { env: env_of, name: name.clone(), groups: Box::new(groups), at_work });
         let path = SocketPath::at(Path::new(SERVICES).join(&name));
         let server = path.and_then(|path| Server::listen(env, path, FOR_ALL, handler));
         let server = server.inspect_err(|e| tracing::warn!("{SERVICES}/{name}: names of groups: {e}"));
@@ -90,63 +106,127 @@ pub struct ServerGroups {
     env: Env,
     client: Client,
     kept: Mutex<HashMap<GroupKey, (Nanos, SystemGroups)>>,
+    /// Held while the server is asked: of many processes that want the same one asks.
+    asking: Mutex<()>,
+    /// Questions that were not answered in time, and are not yet.
+    lost: Arc<AtomicUsize>,
 }
 
 impl ServerGroups {
     /// Of the cell behind this connection.
     pub fn new(env: &Env, client: &Client) -> ServerGroups {
-        ServerGroups { env: env.clone(), client: client.clone(), kept: Mutex::default() }
+        let (env, client) = (env.clone(), client.clone());
+        ServerGroups { env, client, kept: Mutex::default(), asking: Mutex::default(), lost: Arc::default() }
     }
 
+    fn kept(&self, key: &GroupKey, now: Nanos) -> Option<SystemGroups> {
+        let kept = self.kept.lock();
+        kept.get(key).filter(|(until, _)| now < *until).map(|(_, groups)| groups.clone())
+    }
+
+    /// Asks, and waits for [`ANSWER_MAX`].
     fn ask(&self, key: &GroupKey) -> Result<SystemGroups, String> {
         if let Some((_, why)) = self.client.away() {
             return Err(why);
         }
+        if self.lost.load(Ordering::Relaxed) >= LOST_MAX {
+            return Err("the server does not answer".into());
+        }
         let request = GroupFind { key: key.clone() }.into();
         let call = serde_json::to_vec(&Call::Admin { request }).map_err(|e| e.to_string())?;
-        let root = User { uid: 0, gid: 0, gids: Vec::new() };
+        let (told, hears) = sync_channel(1);
+        let (env, client, lost) = (self.env.clone(), self.client.clone(), self.lost.clone());
+        lost.fetch_add(1, Ordering::Relaxed);
+        let asked = self.env.try_spawn("group-names", move || {
+            let _ = told.send(answer_of(&env, &client, &call));
+            lost.fetch_sub(1, Ordering::Relaxed);
+        });
+        if let Err(e) = asked {
+            self.lost.fetch_sub(1, Ordering::Relaxed);
+            return Err(e.to_string());
+        }
+        hears.recv_timeout(ANSWER_MAX).unwrap_or_else(|_| Err("the server does not answer".into()))
+    }
+}
+
+fn answer_of(env: &Env, client: &Client, call: &[u8]) -> Result<SystemGroups, String> {
+    let root = User { uid: 0, gid: 0, gids: Vec::new() };
+    let until = env.now() + ANSWER_MAX.as_nanos() as u64;
+    loop {
         let mut answer = Vec::new();
-        let told = self.client.command(&root, &call, &mut |piece| {
+        let told = client.command(&root, call, &mut |piece| {
             answer.extend_from_slice(piece);
             true
         });
-        told.map_err(|lost| format!("{lost:?}"))?;
-        let last = answer.split(|b| *b == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-        match serde_json::from_slice::<Line<Answer<SystemGroups>>>(last) {
-            Ok(Line::Done(answer)) => Ok(answer.value),
+        match told {
+            Ok(()) => (),
+            Err(CommandLost::Busy) if env.now() < until => {
+                env.sleep(AGAIN);
+                continue;
+            }
             // a machine that is not told
-            Ok(Line::Failed(_)) => Ok(SystemGroups { groups: Vec::new() }),
-            Ok(_) | Err(_) => Err("the server's answer is not understood".into()),
+            Err(CommandLost::NotPermitted | CommandLost::NotLoggedIn) => return Ok(none()),
+            Err(lost) => return Err(format!("{lost:?}")),
         }
+        let last = answer.split(|b| *b == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
+        return match serde_json::from_slice::<Line<Answer<SystemGroups>>>(last) {
+            Ok(Line::Done(answer)) => Ok(answer.value),
+            Ok(Line::Failed(_)) => Ok(none()),
+            Ok(_) | Err(_) => Err("the server's answer is not understood".into()),
+        };
     }
+}
+
+fn none() -> SystemGroups {
+    SystemGroups { groups: Vec::new() }
 }
 
 impl Groups for ServerGroups {
     fn find(&self, key: &GroupKey) -> Result<SystemGroups, String> {
-        let now = self.env.now();
-        let kept = self.kept.lock().get(key).cloned();
-        if let Some((until, groups)) = &kept
-            && now < *until
-        {
-            return Ok(groups.clone());
+        if let Some(groups) = self.kept(key, self.env.now()) {
+            return Ok(groups);
         }
-        let groups = match (self.ask(key), kept) {
-            (Ok(groups), _) => groups,
-            (Err(_), Some((_, groups))) => groups,
-            (Err(why), None) => return Err(why),
+        let asking = self.asking.try_lock_for(ANSWER_MAX);
+        if let Some(groups) = self.kept(key, self.env.now()) {
+            return Ok(groups);
+        }
+        let told = match asking {
+            Some(_) => self.ask(key),
+            None => Err("the server does not answer".into()),
         };
+        let until = self.env.now() + GOOD;
+        let groups = told.or_else(|why| self.kept(key, 0).ok_or(why))?;
         let mut all = self.kept.lock();
         if all.len() >= KEPT_MAX {
             all.clear();
         }
-        all.insert(key.clone(), (now + GOOD, groups.clone()));
+        all.insert(key.clone(), (until, groups.clone()));
         Ok(groups)
     }
 }
 
 struct Service {
+    env: Env,
     name: String,
     groups: Box<dyn Groups>,
+    /// Connections, by user.
+    at_work: Mutex<HashMap<u32, usize>>,
+}
+
+/// A connection of a user, until it is dropped.
+struct Place<'a> {
+    at_work: &'a Mutex<HashMap<u32, usize>>,
+    uid: u32,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.at_work.lock();
+        match all.get_mut(&self.uid) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = all.remove(&self.uid),
+        }
+    }
 }
 
 /// A call of varlink. What else it may say does not matter here.
@@ -180,9 +260,18 @@ type Said = Result<Vec<Value>, &'static str>;
 impl Handler for Service {
     fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()> {
         prepare(stream)?;
-        let mut from = BufReader::new(stream);
-        while let Some(asked) = read_call(&mut from)? {
-            let said = if is_busy { Err(AWAY) } else { self.answer(&asked) };
+        let caller = peer(stream)?;
+        let place = self.place(caller.uid);
+        let mut from = BufReader::new(InTime::new(&self.env, stream));
+        if place.is_none() || is_busy && caller.uid != 0 {
+            return match read_call(&mut from)? {
+                Some(asked) => answer(stream, Err(AWAY), asked.more),
+                None => Ok(()),
+            };
+        }
+        for _ in 0..CALLS_MAX {
+            let Some(asked) = read_call(&mut from)? else { return Ok(()) };
+            let said = self.answer(&asked);
             if !asked.oneway {
                 answer(stream, said, asked.more)?;
             }
@@ -224,6 +313,18 @@ fn answer(mut to: &UnixStream, said: Said, more: bool) -> io::Result<()> {
 }
 
 impl Service {
+    /// A place for a connection of a user; `None`: there are too many. Root's programs log users
+    /// in.
+    fn place(&self, uid: u32) -> Option<Place<'_>> {
+        let mut all = self.at_work.lock();
+        let count = all.entry(uid).or_default();
+        if uid != 0 && *count >= CONNECTIONS_OF_USER_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Place { at_work: &self.at_work, uid })
+    }
+
     fn answer(&self, asked: &Asked) -> Said {
         let of = &asked.parameters;
         match asked.method.as_str() {
@@ -243,6 +344,15 @@ impl Service {
     }
 
     fn find(&self, key: GroupKey) -> Result<Vec<SystemGroup>, &'static str> {
+        // what is no name of the cell's is nobody's question there
+        let is_asked = match &key {
+            GroupKey::Gid(_) => true,
+            GroupKey::SystemName(name) => !name.contains(':') && wrong_group_name(&cell_name(name)).is_none(),
+            GroupKey::User(name) => wrong_name(name).is_none(),
+        };
+        if !is_asked {
+            return Err(NO_RECORD);
+        }
         self.groups.find(&key).map(|found| found.groups).map_err(|why| {
             tracing::debug!("names of groups: {why}");
             AWAY
@@ -319,7 +429,8 @@ mod tests {
     /// All that is answered to a call with these parameters.
     fn ask(method: &str, parameters: Value, more: bool) -> Vec<Value> {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
-        let service = Service { name: "org.leeward.x".into(), groups: Box::new(Two) };
+        let (env, at_work) = (Env::real(), Mutex::default());
+        let service = Service { env, name: "org.leeward.x".into(), groups: Box::new(Two), at_work };
         let method = format!("io.systemd.UserDatabase.{method}");
         let call = json!({ "method": method, "parameters": parameters, "more": more }).to_string();
         (&ours).write_all(&[call.as_bytes(), &[0]].concat()).expect("sent");

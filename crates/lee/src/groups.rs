@@ -39,21 +39,26 @@ pub fn in_name_of(user: &str, request: &AnyRequest) -> AnyRequest {
 /// Who, or that the user database of the machine does not answer.
 pub fn refuse_unknown(accounts: &Accounts, request: &AnyRequest) -> Result<(), Failure> {
     use AnyRequest as A;
-    let named: Vec<&str> = match request {
-        A::GroupCreate(r) => vec![r.owner.as_deref().unwrap_or(prefix(&r.name))],
-        A::GroupSet(r) => vec![&r.owner],
-        A::GroupAdd(r) => r.members.iter().map(String::as_str).collect(),
+    let named: Vec<String> = match request {
+        A::GroupCreate(r) => vec![r.owner.clone().unwrap_or(prefix(&cell_name(&r.name)).into())],
+        A::GroupSet(r) => vec![r.owner.clone()],
+        A::GroupAdd(r) => r.members.clone(),
         _ => return Ok(()),
     };
-    for name in named {
+    for name in &named {
         let is_group = name.contains(':') || accounts.groups().number(&cell_name(name)).is_some();
         if is_group || accounts.user(name).is_some() {
             continue;
         }
         let found = system::user(name).map_err(|fail| failure(libc::EAGAIN, &fail.to_string()))?;
-        if found.is_none() {
+        let Some(found) = found else {
             let text = format!("neither the cell nor the machine that serves it has a user {name}");
             return Err(failure(libc::ENOENT, &text));
+        };
+        // some user databases do not tell large letters from small ones; members do
+        let called = system::known_user_name(found.uid);
+        if let Some(called) = called.filter(|called| called != name && called.eq_ignore_ascii_case(name)) {
+            return Err(failure(libc::EINVAL, &format!("the user is called {called}: write it so")));
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use crate::system;
 use leeward_auth::UserDatabase;
 use leeward_env::{Ctx, Env};
 use leeward_fs::flows::UserOrGroup;
+use leeward_fs::groups::cell_name;
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op};
 use leeward_remote::{Asker, Given, Grant};
@@ -28,6 +29,7 @@ use leeward_volume::admin::{
     self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, EventList, Failure, OwnerInfo,
     Progress, Sampled, SnapDiff, UsageReport,
 };
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
@@ -65,6 +67,12 @@ const ALLOWED: [&str; 26] = [
 /// What gateways may ask besides: their doors have checked what the user may do.
 const OF_GATEWAYS: [&str; 3] = ["BucketCreate", "BucketRemove", "BucketSet"];
 
+/// Changes of groups that a user may ask for in an hour.
+const CHANGES_IN_AN_HOUR_MAX: u32 = 1000;
+const HOUR: u64 = 3_600_000_000_000;
+/// Longest name of a member of a group: of a group that has the longest name of a user in it.
+const MEMBER_BYTES_MAX: usize = 97;
+
 type Checked<T> = Result<T, Failure>;
 
 /// Runs the commands.
@@ -72,6 +80,8 @@ pub struct HostCommands {
     env: Env,
     cell: Arc<Cell>,
     srr: SrrConfig,
+    /// Changes of groups that users have asked for, and in which hour.
+    changes: Mutex<(u64, BTreeMap<u32, u32>)>,
     /// What answers the commands of this machine, too.
     service: OnceLock<Weak<dyn Service>>,
 }
@@ -79,7 +89,30 @@ pub struct HostCommands {
 impl HostCommands {
     /// For this cell, with the settings of its report.
     pub fn new(env: &Env, cell: &Arc<Cell>, srr: &SrrConfig) -> HostCommands {
-        HostCommands { env: env.clone(), cell: cell.clone(), srr: srr.clone(), service: OnceLock::new() }
+        let (env, cell, srr) = (env.clone(), cell.clone(), srr.clone());
+        HostCommands { env, cell, srr, changes: Mutex::default(), service: OnceLock::new() }
+    }
+
+    /// Counts a change of groups: numbers are not given twice, and the cell keeps who has changed
+    /// what, so that somebody who does nothing else must find an end.
+    fn count_change(&self, uid: u32, request: &AnyRequest) -> Checked<()> {
+        if !asks_in_a_name(request) || matches!(request, AnyRequest::GroupList(_)) {
+            return Ok(());
+        }
+        let hour = self.env.awake() / HOUR;
+        let mut changes = self.changes.lock();
+        if changes.0 != hour {
+            *changes = (hour, BTreeMap::new());
+        }
+        let count = changes.1.entry(uid).or_default();
+        *count += 1;
+        match *count > CHANGES_IN_AN_HOUR_MAX {
+            true => Err(refused(
+                libc::EAGAIN,
+                "you have changed groups too often within this hour: try again in the next",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// From now on this answers.
@@ -154,6 +187,7 @@ impl HostCommands {
             Call::Admin { request } => {
                 let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
                 let mut progress = now_and_then(&self.env, progress);
+                self.count_change(asker.ctx.uid, request)?;
                 admin(&eyes, &*service, request, &mut progress).map(|reply| last_line("admin", reply))
             }
             Call::Status => {
@@ -256,12 +290,24 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
         A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
         A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) | A::UsageReport(_) => Ok(()),
-        A::GroupList(_) | A::GroupShow(_) => Ok(()),
+        A::GroupShow(_) => Ok(()),
+        A::GroupList(r) => match &r.of {
+            Some(of) if *of != eyes.name()? => Err(for_operators()),
+            _ => Ok(()),
+        },
         // as of /etc/group; who is not believed has the groups of the users who log in
         A::GroupFind(_) if !eyes.asker.grant.by_tokens => Ok(()),
         A::GroupLimit(r) if r.groups.is_none() && eyes.name()? == r.user => Ok(()),
-        A::GroupCreate(_) | A::GroupSet(_) | A::GroupAdd(_) | A::GroupDrop(_) | A::GroupRemove(_) => {
-            eyes.may_change()
+        A::GroupCreate(_) => eyes.may_change_groups(),
+        A::GroupSet(r) => eyes.may_change_group(&r.name, &[]),
+        A::GroupRemove(r) => eyes.may_change_group(&r.name, &[]),
+        A::GroupAdd(r) => eyes.may_change_group(&r.name, &r.members),
+        A::GroupDrop(r) => {
+            let own = eyes.name()?;
+            match r.members.iter().all(|member| *member == own) {
+                true => eyes.may_change_groups(),
+                false => eyes.may_change_group(&r.name, &r.members),
+            }
         }
         A::EventList(r) => eyes.may_read_events(r),
         A::FileCensus(r) => {
@@ -420,6 +466,42 @@ impl Eyes<'_> {
             };
             refused(libc::EPERM, text)
         })
+    }
+
+    /// Groups have rights in all volumes.
+    fn may_change_groups(&self) -> Checked<()> {
+        self.may_change()?;
+        match self.asker.grant.volumes.is_empty() {
+            true => Ok(()),
+            false => {
+                let text = format!(
+                    "the host {} may not use all volumes, and groups have rights in all: ask on another machine",
+                    self.asker.host
+                );
+                Err(refused(libc::EPERM, text))
+            }
+        }
+    }
+
+    /// Looked at here as well, since the cell keeps who has asked for what: what is refused anyway
+    /// would fill that.
+    fn may_change_group(&self, name: &str, members: &[String]) -> Checked<()> {
+        self.may_change_groups()?;
+        let accounts = self.cell.accounts();
+        let groups = accounts.groups();
+        let group = cell_name(name);
+        let Some(gid) = groups.number(&group) else {
+            return Err(refused(libc::ENOENT, format!("there is no group {group}: see lee group list")));
+        };
+        if !groups.is_owner(&self.name()?, gid) {
+            return Err(refused(libc::EPERM, groups.belongs_to_another(gid)));
+        }
+        match members.iter().find(|name| name.len() > MEMBER_BYTES_MAX) {
+            Some(_) => {
+                Err(refused(libc::EINVAL, format!("a member's name has at most {MEMBER_BYTES_MAX} bytes")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Names of the volumes that the host may use; `None`: all.

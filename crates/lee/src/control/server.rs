@@ -19,7 +19,7 @@ use leeward_env::{Ctx, Env, Groups};
 use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
 use serde::Serialize;
 use std::fs::Permissions;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -146,6 +146,32 @@ pub trait Handler: Send + Sync + 'static {
     fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()>;
 }
 
+/// What somebody sends within [`READ_WAIT`] in all, however slowly.
+pub struct InTime<'a> {
+    env: &'a Env,
+    stream: &'a UnixStream,
+    until: u64,
+}
+
+impl<'a> InTime<'a> {
+    /// From now on.
+    pub fn new(env: &'a Env, stream: &'a UnixStream) -> InTime<'a> {
+        InTime { env, stream, until: env.now() + READ_WAIT.as_nanos() as u64 }
+    }
+}
+
+impl Read for InTime<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_sub(self.env.now());
+        if left == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.stream.set_read_timeout(Some(Duration::from_nanos(left.max(1_000_000))))?;
+        let mut stream = self.stream;
+        stream.read(to)
+    }
+}
+
 /// Time limits of a connection that was just accepted.
 ///
 /// # Errors
@@ -197,7 +223,7 @@ impl Calls {
             let text = "there are too many commands of users at work already: try again in a moment";
             return refuse(stream, failure(libc::EBUSY, text));
         };
-        let call = match read_line(&mut BufReader::new(stream), CALL_BYTES_MAX) {
+        let call = match read_line(&mut BufReader::new(InTime::new(&self.env, stream)), CALL_BYTES_MAX) {
             Ok(Some(call)) => call,
             Ok(None) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
@@ -208,7 +234,8 @@ impl Calls {
             return refuse(stream, failure(libc::EBUSY, text));
         };
         let (mut to, mut broken) = (stream, None);
-        users.run_here(&Ctx { gids, ..*caller }, &call, &mut |piece| {
+        // of the process only its user and groups count: it may have ended
+        users.run_here(&Ctx { gids, pid: 0, ..*caller }, &call, &mut |piece| {
             broken = to.write_all(piece).err();
             broken.is_none()
         });
@@ -439,7 +466,7 @@ pub fn failure(errno: i32, message: &str) -> Failure {
 }
 
 /// The user at the other end.
-pub(super) fn peer(stream: &UnixStream) -> io::Result<Ctx> {
+pub fn peer(stream: &UnixStream) -> io::Result<Ctx> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the buffer and its length belong together and outlive the call.

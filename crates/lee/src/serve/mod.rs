@@ -933,22 +933,10 @@ fn door_connections(figures: &Figures) -> DoorConnections {
     }
 }
 
-impl Service for CellService {
-    fn admin(
-        &self,
-        caller: &Ctx,
-        request: &AnyRequest,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<AnyReply, Failure> {
-        if let Some(member) = &self.member {
-            member.refuse_out_of_term()?;
-        }
-        groups::refuse_unknown(&self.cell.accounts(), request)?;
-        let reply = self.cell.admin_any(caller, request, progress)?;
-        if matches!(request, AnyRequest::SyncAll(_)) && self.after_a_crash.swap(false, Ordering::AcqRel) {
-            return Err(crashed());
-        }
-        match request.refresh() {
+impl CellService {
+    /// Reads again what a request has changed.
+    fn refresh(&self, what: Refresh) {
+        match what {
             Refresh::Nothing => (),
             Refresh::Flows => {
                 let _alone = self.refreshing.lock();
@@ -968,6 +956,27 @@ impl Service for CellService {
                     machines.groups_changed();
                 }
             }
+        }
+    }
+}
+
+impl Service for CellService {
+    fn admin(
+        &self,
+        caller: &Ctx,
+        request: &AnyRequest,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<AnyReply, Failure> {
+        if let Some(member) = &self.member {
+            member.refuse_out_of_term()?;
+        }
+        groups::refuse_unknown(&self.cell.accounts(), request)?;
+        let reply = self.cell.admin_any(caller, request, progress);
+        // also of one that failed: what it changed may not be durable, and counts
+        self.refresh(request.refresh());
+        let reply = reply?;
+        if matches!(request, AnyRequest::SyncAll(_)) && self.after_a_crash.swap(false, Ordering::AcqRel) {
+            return Err(crashed());
         }
         Ok(reply)
     }

@@ -23,8 +23,8 @@ use std::sync::mpsc::sync_channel;
 
 /// How soon a token is shown again of which nothing could be said, or that was not answered.
 const AGAIN_AFTER: Nanos = 2_000_000_000;
-/// How often one is shown again that is good: the numbers of its user may have changed.
-const SHOWN_EACH: Nanos = 60_000_000_000;
+/// How often one is shown again that is good: the groups of its user may have changed.
+const SHOWN_EACH: Nanos = 5_000_000_000;
 
 /// Who has logged in.
 #[derive(Default)]

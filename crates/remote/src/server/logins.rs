@@ -67,7 +67,7 @@ struct Refused {
 struct Login {
     user: CellUser,
     token: Secret,
-    judged_at: Nanos,
+    judged_at: Option<Nanos>,
 }
 
 impl Logins {
@@ -161,8 +161,9 @@ impl Logins {
 /// [`Error::Access`]: who it is was not proved.
 pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
     let all = logins.all.lock();
-    let CellUser { name, uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
-    Ok(admit::context(caller, (*uid, *gid), Groups::of_user(name, gids)))
+    let CellUser { uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
+    let gids = Groups::of_stranger(*uid, gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    Ok(admit::context(caller, (*uid, *gid), gids))
 }
 
 /// The user of an operation: without a login everybody may see the attributes of the root and
@@ -241,7 +242,8 @@ fn log_in(shared: &Shared, session: &Session, uid: u32, token: Secret) -> LoginA
     let host = session.host();
     let judged = match shared.judge(&host, token.reveal(), Wait::Allowed) {
         LoginAnswer::In(user) => {
-            let login = Login { user: user.clone(), token: token.clone(), judged_at: shared.env.awake() };
+            let login =
+                Login { user: user.clone(), token: token.clone(), judged_at: Some(shared.env.awake()) };
             if !session.logins.add(uid, login) {
                 let why = format!("{LOGINS_MAX} users of this machine have logged in: no more may");
                 return LoginAnswer::Refused(why);
@@ -269,7 +271,7 @@ impl Shared {
             let all = session.logins.those(|_| true);
             for (uid, login) in all {
                 if let LoginAnswer::Later(_) = self.judge_again(&session, uid, &login.token) {
-                    session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = 0);
+                    session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = None);
                 }
             }
         }
@@ -278,21 +280,23 @@ impl Shared {
     /// All tokens are judged again soon, once for all changes until then.
     pub(super) fn judge_logins_soon(&self) {
         for session in self.all_sessions() {
-            session.logins.all.lock().values_mut().for_each(|login| login.judged_at = 0);
+            session.logins.all.lock().values_mut().for_each(|login| login.judged_at = None);
         }
     }
 
     /// Judges the tokens again for which it is time; false: the server has ended. May wait.
     pub(super) fn judge_old_logins(&self) -> bool {
-        let is_due = |login: &Login| self.env.awake().saturating_sub(login.judged_at) > JUDGED_FOR;
+        let is_old = |at: Nanos| self.env.awake().saturating_sub(at) > JUDGED_FOR;
+        let is_due = |login: &Login| login.judged_at.is_none_or(is_old);
         for session in self.all_sessions() {
             for (uid, Login { token, .. }) in session.logins.those(is_due) {
+                // before: what changes from now on is judged again
+                let now = self.env.awake();
+                session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = Some(now));
                 // the user database, or an issuer, says what it knows now; then as after any change
                 // of accounts
                 let _ = self.judge(&session.host(), token.reveal(), Wait::Allowed);
                 self.judge_again(&session, uid, &token);
-                let now = self.env.awake();
-                session.logins.all.lock().entry(uid).and_modify(|login| login.judged_at = now);
             }
         }
         !self.has_ended()
@@ -352,7 +356,7 @@ mod tests {
 
     fn login(name: &str, uid: u32, until_secs: Option<i64>) -> Login {
         let user = CellUser { name: name.into(), uid, gid: uid, gids: vec![7], until_secs };
-        Login { user, token: Secret::new("token"), judged_at: 0 }
+        Login { user, token: Secret::new("token"), judged_at: None }
     }
 
     fn caller(uid: u32) -> Caller {

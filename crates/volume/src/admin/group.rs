@@ -582,8 +582,7 @@ fn owned<'a>(
     if by.is_none_or(|by| groups.is_owner(by, gid)) {
         return Ok((gid, record));
     }
-    let owner = shown(groups, &record.owner);
-    Err(Failure::new(libc::EPERM, format!("{} belongs to {owner}: ask there", record.name)))
+    Err(Failure::new(libc::EPERM, groups.belongs_to_another(gid)))
 }
 
 /// The user or the group that a text names.
