@@ -101,12 +101,26 @@ impl UserCache {
         Ok(Identity { name: name.into(), uid, gids: std::iter::once(gid).chain(others).collect() })
     }
 
+    /// While the user database does not answer, what it said last goes on: users who were known
+    /// stay known.
     fn of_machine(&self, env: &Env, name: &str, wait: Wait) -> Result<Answer, Refusal> {
-        known(&self.answers, (env, name, wait), || {
-            let found = self.database.find(name)?;
-            let good = if found.is_some() { GOOD } else { UNKNOWN_GOOD };
-            Ok((found.map(|(uid, gids)| (uid, gids.into())), good))
-        })
+        let now = env.now();
+        let said_before = self.answers.lock().get(name).cloned();
+        if let Some((until, answer)) = &said_before
+            && now < *until
+        {
+            return Ok(answer.clone());
+        }
+        if wait == Wait::Never {
+            return Err(Refusal::WouldBlock);
+        }
+        let (answer, good): (Answer, Nanos) = match self.database.find(name) {
+            Ok(Some((uid, gids))) => (Some((uid, gids.into())), GOOD),
+            Ok(None) => (None, UNKNOWN_GOOD),
+            Err(why) => (said_before.ok_or(Refusal::Unavailable(why))?.1, UNKNOWN_GOOD),
+        };
+        put(&self.answers, name, (now + good, answer.clone()));
+        Ok(answer)
     }
 
     fn groups_elsewhere(&self, env: &Env, name: &str, wait: Wait) -> Result<Arc<[u32]>, Refusal> {
@@ -146,32 +160,6 @@ fn put<T>(answers: &Answers<T>, name: &str, answer: (Nanos, T)) {
         answers.clear();
     }
     answers.insert(name.into(), answer);
-}
-
-/// The answer about a user that was kept, or what `ask` says and for how long that is good. While
-/// nobody answers, what was said last goes on: users who were known stay known.
-fn known<T: Clone>(
-    answers: &Answers<T>,
-    (env, name, wait): (&Env, &str, Wait),
-    ask: impl FnOnce() -> Result<(T, Nanos), String>,
-) -> Result<T, Refusal> {
-    let now = env.now();
-    let said_before = answers.lock().get(name).cloned();
-    if let Some((until, answer)) = &said_before
-        && now < *until
-    {
-        return Ok(answer.clone());
-    }
-    if wait == Wait::Never {
-        return Err(Refusal::WouldBlock);
-    }
-    let (answer, good) = match (ask(), said_before) {
-        (Ok(answered), _) => answered,
-        (Err(_), Some((_, answer))) => (answer, UNKNOWN_GOOD),
-        (Err(why), None) => return Err(Refusal::Unavailable(why)),
-    };
-    put(answers, name, (now + good, answer.clone()));
-    Ok(answer)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 
 use crate::control::SocketPath;
 use crate::control::server::{FOR_ALL, Handler, InTime, Server, peer, prepare};
-use crate::control::{Answer, Call, Line};
+use crate::control::users::Turns;
+use crate::control::{Call, last_answer};
 use crate::system;
 use leeward_env::{Env, Nanos};
 use leeward_fs::accounts::wrong_name;
@@ -69,9 +70,9 @@ impl GroupNames {
             return None;
         }
         let name = service_name(place);
-        let (env_of, at_work) = (env.clone(), Mutex::default());
-        let handler =
-            Arc::new(Service { env: env_of, name: name.clone(), groups: Box::new(groups), at_work });
+        let turns = Turns::new(CONNECTIONS_OF_USER_MAX, usize::MAX);
+        let groups = Box::new(groups);
+        let handler = Arc::new(Service { env: env.clone(), name: name.clone(), groups, turns });
         let path = SocketPath::at(Path::new(SERVICES).join(&name));
         let server = path.and_then(|path| Server::listen(env, path, FOR_ALL, handler));
         let server = server.inspect_err(|e| tracing::warn!("{SERVICES}/{name}: names of groups: {e}"));
@@ -168,11 +169,10 @@ fn answer_of(env: &Env, client: &Client, call: &[u8]) -> Result<SystemGroups, St
             Err(CommandLost::NotPermitted | CommandLost::NotLoggedIn) => return Ok(none()),
             Err(lost) => return Err(format!("{lost:?}")),
         }
-        let last = answer.split(|b| *b == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-        return match serde_json::from_slice::<Line<Answer<SystemGroups>>>(last) {
-            Ok(Line::Done(answer)) => Ok(answer.value),
-            Ok(Line::Failed(_)) => Ok(none()),
-            Ok(_) | Err(_) => Err("the server's answer is not understood".into()),
+        return match last_answer(&answer) {
+            Some(Ok(found)) => Ok(found),
+            Some(Err(_)) => Ok(none()),
+            None => Err("the server's answer is not understood".into()),
         };
     }
 }
@@ -209,24 +209,8 @@ struct Service {
     env: Env,
     name: String,
     groups: Box<dyn Groups>,
-    /// Connections, by user.
-    at_work: Mutex<HashMap<u32, usize>>,
-}
-
-/// A connection of a user, until it is dropped.
-struct Place<'a> {
-    at_work: &'a Mutex<HashMap<u32, usize>>,
-    uid: u32,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut all = self.at_work.lock();
-        match all.get_mut(&self.uid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => _ = all.remove(&self.uid),
-        }
-    }
+    /// Of users' connections. Root's programs log users in, and need none.
+    turns: Turns,
 }
 
 /// A call of varlink. What else it may say does not matter here.
@@ -261,9 +245,9 @@ impl Handler for Service {
     fn serve(&self, stream: &UnixStream, is_busy: bool) -> io::Result<()> {
         prepare(stream)?;
         let caller = peer(stream)?;
-        let place = self.place(caller.uid);
+        let turn = self.turns.take(caller.uid);
         let mut from = BufReader::new(InTime::new(&self.env, stream));
-        if place.is_none() || is_busy && caller.uid != 0 {
+        if caller.uid != 0 && (is_busy || turn.is_none()) {
             return match read_call(&mut from)? {
                 Some(asked) => answer(stream, Err(AWAY), asked.more),
                 None => Ok(()),
@@ -313,18 +297,6 @@ fn answer(mut to: &UnixStream, said: Said, more: bool) -> io::Result<()> {
 }
 
 impl Service {
-    /// A place for a connection of a user; `None`: there are too many. Root's programs log users
-    /// in.
-    fn place(&self, uid: u32) -> Option<Place<'_>> {
-        let mut all = self.at_work.lock();
-        let count = all.entry(uid).or_default();
-        if uid != 0 && *count >= CONNECTIONS_OF_USER_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Place { at_work: &self.at_work, uid })
-    }
-
     fn answer(&self, asked: &Asked) -> Said {
         let of = &asked.parameters;
         match asked.method.as_str() {
@@ -429,8 +401,8 @@ mod tests {
     /// All that is answered to a call with these parameters.
     fn ask(method: &str, parameters: Value, more: bool) -> Vec<Value> {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
-        let (env, at_work) = (Env::real(), Mutex::default());
-        let service = Service { env, name: "org.leeward.x".into(), groups: Box::new(Two), at_work };
+        let (env, turns) = (Env::real(), Turns::new(1, 1));
+        let service = Service { env, name: "org.leeward.x".into(), groups: Box::new(Two), turns };
         let method = format!("io.systemd.UserDatabase.{method}");
         let call = json!({ "method": method, "parameters": parameters, "more": more }).to_string();
         (&ours).write_all(&[call.as_bytes(), &[0]].concat()).expect("sent");

@@ -27,7 +27,7 @@ use leeward_remote::{Asker, Given, Grant};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
     self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, EventList, Failure, OwnerInfo,
-    Progress, Sampled, SnapDiff, UsageReport,
+    Progress, Refresh, Sampled, SnapDiff, UsageReport,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -96,7 +96,7 @@ impl HostCommands {
     /// Counts a change of groups: numbers are not given twice, and the cell keeps who has changed
     /// what, so that somebody who does nothing else must find an end.
     fn count_change(&self, uid: u32, request: &AnyRequest) -> Checked<()> {
-        if !asks_in_a_name(request) || matches!(request, AnyRequest::GroupList(_)) {
+        if request.refresh() != Refresh::Groups {
             return Ok(());
         }
         let hour = self.env.awake() / HOUR;
@@ -277,7 +277,8 @@ fn admin(
     check(eyes, request)?;
     let narrowed = match request {
         AnyRequest::UsageReport(r) => AnyRequest::from(eyes.own_usage(r)?),
-        _ if asks_in_a_name(request) => in_name_of(&eyes.name()?, request),
+        AnyRequest::GroupList(_) => in_name_of(&eyes.name()?, request),
+        _ if request.refresh() == Refresh::Groups => in_name_of(&eyes.name()?, request),
         _ => request.clone(),
     };
     let reply = service.admin(&eyes.asker.ctx, &narrowed, progress)?;
@@ -348,20 +349,6 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         }
         _ => Err(for_operators()),
     }
-}
-
-/// Whether a request is made in the name of a user.
-fn asks_in_a_name(request: &AnyRequest) -> bool {
-    use AnyRequest as A;
-    matches!(
-        request,
-        A::GroupList(_)
-            | A::GroupCreate(_)
-            | A::GroupSet(_)
-            | A::GroupAdd(_)
-            | A::GroupDrop(_)
-            | A::GroupRemove(_)
-    )
 }
 
 /// The cell checks whose files they are.

@@ -22,6 +22,7 @@ use leeward_env::disk::held::HeldDir;
 use leeward_remote::{HostFigures, Loss};
 use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{AnyRequest, Failure, Progress};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -157,6 +158,16 @@ pub enum Line<T> {
     Done(T),
     /// Why there is none; the last line.
     Failed(Failure),
+}
+
+/// What the last of these lines says: the answer, or why there is none. `None`: it is neither.
+pub fn last_answer<T: DeserializeOwned>(lines: &[u8]) -> Option<Result<T, Failure>> {
+    let last = lines.split(|b| *b == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
+    match serde_json::from_slice::<Line<Answer<T>>>(last).ok()? {
+        Line::Done(answer) => Some(Ok(answer.value)),
+        Line::Failed(failure) => Some(Err(failure)),
+        Line::Progress(_) | Line::Stage(_) => None,
+    }
 }
 
 /// The answer to a [`Call`].

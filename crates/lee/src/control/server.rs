@@ -29,6 +29,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const CONNECTIONS_MAX: usize = 32;
+/// Commands of a user who is no operator at the same time, and of all these. Operators have the
+/// rest.
+const COMMANDS_OF_USER_MAX: usize = 4;
+const COMMANDS_OF_USERS_MAX: usize = 16;
 const READ_WAIT: Duration = Duration::from_secs(10);
 const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// The mode of a socket for the user who serves the cell, and root.
@@ -109,7 +113,12 @@ impl Server {
         users: Option<Arc<dyn UserCommands>>,
     ) -> Result<Server, Fail> {
         let mode = if users.is_some() { FOR_ALL } else { PRIVATE };
-        let handler = Arc::new(Calls { env: env.clone(), service, users, turns: Turns::default() });
+        let handler = Arc::new(Calls {
+            env: env.clone(),
+            service,
+            users,
+            turns: Turns::new(COMMANDS_OF_USER_MAX, COMMANDS_OF_USERS_MAX),
+        });
         let path = SocketPath::of(cell).map_err(|e| not_made(cell, &e))?;
         Server::listen(env, path, mode, handler).map_err(|e| not_made(cell, &e))
     }

@@ -1,23 +1,27 @@
-//! Turns of users of the machine that serves a cell: one who sends many commands leaves turns to
-//! others, and all together leave some to operators.
+//! Turns of users of this machine at a socket: one who asks much leaves turns to others, and all
+//! together leave some to operators.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Commands of users at the same time: of all, and of one. Operators have the rest.
-const COMMANDS_MAX: usize = 16;
-const COMMANDS_OF_USER_MAX: usize = 4;
-
-/// Commands at work, by user.
-#[derive(Default)]
-pub struct Turns(Mutex<BTreeMap<u32, usize>>);
+/// Turns that are taken, by user.
+pub struct Turns {
+    taken: Mutex<BTreeMap<u32, usize>>,
+    of_user_max: usize,
+    max: usize,
+}
 
 impl Turns {
-    /// A turn of a user; `None`: this user, or all together, have too many commands at work.
+    /// So many of one user, and of all.
+    pub fn new(of_user_max: usize, max: usize) -> Turns {
+        Turns { taken: Mutex::default(), of_user_max, max }
+    }
+
+    /// A turn of a user; `None`: this user, or all together, have too many.
     pub fn take(&self, uid: u32) -> Option<Turn<'_>> {
-        let mut all = self.0.lock();
+        let mut all = self.taken.lock();
         let of_user = all.get(&uid).copied().unwrap_or(0);
-        let is_full = of_user >= COMMANDS_OF_USER_MAX || all.values().sum::<usize>() >= COMMANDS_MAX;
+        let is_full = of_user >= self.of_user_max || all.values().sum::<usize>() >= self.max;
         (!is_full).then(|| {
             all.insert(uid, of_user + 1);
             Turn { turns: self, uid }
@@ -25,7 +29,7 @@ impl Turns {
     }
 }
 
-/// A command of a user, until it is dropped.
+/// A turn, until it is dropped.
 pub struct Turn<'a> {
     turns: &'a Turns,
     uid: u32,
@@ -33,7 +37,7 @@ pub struct Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut all = self.turns.0.lock();
+        let mut all = self.turns.taken.lock();
         match all.get_mut(&self.uid) {
             Some(count) if *count > 1 => *count -= 1,
             _ => _ = all.remove(&self.uid),
@@ -47,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_user_takes_no_turn_of_others() {
-        let turns = Turns::default();
+        let turns = Turns::new(4, 16);
         let turn = |uid| turns.take(uid);
         let mut ann: Vec<_> = (0..4).map(|_| turn(1).expect("a turn")).collect();
         assert!(turn(1).is_none());
@@ -56,6 +60,6 @@ mod tests {
         ann.pop();
         assert!(turn(20).is_some());
         drop((ann, others));
-        assert!(turns.0.lock().is_empty());
+        assert!(turns.taken.lock().is_empty());
     }
 }

@@ -5,7 +5,7 @@
 //! from when it was asked for; then no request is answered.
 
 use super::access::{Access, DoorSettings};
-use crate::control::{Answer, Call, Line};
+use crate::control::{Call, last_answer};
 use crate::doors::DoorCell;
 use crate::fail::Fail;
 use leeward_auth::{Authority, UserDatabase};
@@ -153,12 +153,7 @@ impl CellThere {
             CommandLost::Restarted => failed("the server was started anew meanwhile: try again".into()),
             CommandLost::Silent(why) => failed(why),
         })?;
-        let last = answer.split(|b| *b == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-        match serde_json::from_slice::<Line<Answer<T>>>(last) {
-            Ok(Line::Done(answer)) => Ok(answer.value),
-            Ok(Line::Failed(failure)) => Err(failure),
-            Ok(_) | Err(_) => Err(failed("the server's answer is not understood".into())),
-        }
+        last_answer(&answer).unwrap_or_else(|| Err(failed("the server's answer is not understood".into())))
     }
 }
 

@@ -942,18 +942,13 @@ impl CellService {
                 let _alone = self.refreshing.lock();
                 self.gate.set_flows(self.cell.flow_settings());
             }
-            Refresh::Accounts => {
+            Refresh::Accounts | Refresh::Groups => {
                 let _alone = self.refreshing.lock();
                 self.authority.set_accounts(self.cell.accounts());
-                if let Some(machines) = &self.machines {
-                    machines.hosts_changed();
-                }
-            }
-            Refresh::Groups => {
-                let _alone = self.refreshing.lock();
-                self.authority.set_accounts(self.cell.accounts());
-                if let Some(machines) = &self.machines {
-                    machines.groups_changed();
+                match &self.machines {
+                    Some(machines) if what == Refresh::Groups => machines.groups_changed(),
+                    Some(machines) => machines.hosts_changed(),
+                    None => (),
                 }
             }
         }

@@ -140,13 +140,16 @@ pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
     }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);
-    let gids = Groups::of_stranger(uid, &gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
-    Ok(context(caller, (uid, gid), gids))
+    context(caller, (uid, gid), &gids)
 }
 
 /// The context of a call by this user of the cell.
-pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: Groups) -> Ctx {
-    Ctx {
+///
+/// # Errors
+/// There are too many different lists of groups.
+pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> Result<Ctx> {
+    let gids = Groups::of_stranger(uid, gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+    Ok(Ctx {
         uid,
         gid,
         gids,
@@ -161,7 +164,7 @@ pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: Groups) -> 
         class: caller.class,
         wait: Wait::Never,
         refs: caller.refs,
-    }
+    })
 }
 
 /// The groups of a caller. Where root is nobody, nobody is in root's group.

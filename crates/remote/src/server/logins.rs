@@ -9,7 +9,7 @@ use super::Shared;
 use super::admit::{self, NOBODY};
 use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Groups, Nanos, Wait};
+use leeward_env::{Ctx, Nanos, Wait};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::Wire;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
@@ -162,8 +162,7 @@ impl Logins {
 pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
     let all = logins.all.lock();
     let CellUser { uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
-    let gids = Groups::of_stranger(*uid, gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
-    Ok(admit::context(caller, (*uid, *gid), gids))
+    admit::context(caller, (*uid, *gid), gids)
 }
 
 /// The user of an operation: without a login everybody may see the attributes of the root and
@@ -174,7 +173,7 @@ pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
 pub(super) fn user_of(logins: &Logins, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
     match (user(logins, caller), op) {
         (Err(Error::Access), Op::GetAttr { node: NodeId::ROOT } | Op::StatFs { node: NodeId::ROOT }) => {
-            Ok(admit::context(caller, (NOBODY, NOBODY), Groups::default()))
+            admit::context(caller, (NOBODY, NOBODY), &[])
         }
         (user, _) => user,
     }
