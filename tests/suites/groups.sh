@@ -34,6 +34,9 @@ users_help_themselves() {
   WORDS="belongs to $ALICE" refused as "$EVE" "$LEE" group add "$ALICE:lab" "$EVE"
   WORDS="belongs to $ALICE" refused as "$EVE" "$LEE" group remove "$ALICE:lab"
   WORDS='has a user nobody-there' refused as "$ALICE" "$LEE" group add "$ALICE:lab" nobody-there
+  WORDS='has no colon' refused as "$ALICE" "$LEE" group create lab
+  WORDS='has other than letters' refused as "$ALICE" "$LEE" group create "$ALICE:a b"
+  [ "$CHANNEL" = remote ] || as "$EVE" "$LEE" status | grep -F "mounted at  $MNT" >/dev/null
   WORDS='for operators' refused as "$ALICE" "$LEE" group limit "$ALICE" 100
   WORDS='for operators' refused as "$ALICE" "$LEE" group range 5000-6000
   WORDS='for operators' refused as "$ALICE" "$LEE" volume list
@@ -122,6 +125,67 @@ rights_at_the_doors() {
   soon is_status 200 "$bea"
 }
 
+# in_seconds MAX COMMAND...: it succeeds within that time.
+in_seconds() {
+  local begun
+  begun=$(now_ms)
+  "${@:2}"
+  [ $(($(now_ms) - begun)) -le $(($1 * 1000)) ] || { say "${*:2} took $(($(now_ms) - begun)) ms"; return 1; }
+}
+
+# Somebody who connects and says nothing keeps names from nobody.
+names_while_somebody_hammers() {
+  local socket status=0
+  for socket in "$SERVICES"/org.leeward.*; do
+    python3 -c '
+import os, socket, sys, time
+os.setgroups([])
+os.setresgid(*[int(sys.argv[2])] * 3)
+os.setresuid(*[int(sys.argv[2])] * 3)
+held = []
+for n in range(60):
+    held.append(socket.socket(socket.AF_UNIX))
+    try:
+        held[-1].connect(sys.argv[1])
+    except ConnectionRefusedError: # left by a process that was killed just now
+        break
+print("connected", flush=True)
+time.sleep(60)' "$socket" "$(id -u "$EVE")" >>"$WORK/hammered" &
+    echo $! >>"$WORK/hammers"
+  done
+  wait_for 10 hammered
+  in_seconds 2 getent group "$ALICE+lab" && in_seconds 2 is_in_lab "$BEA" || status=1
+  kill $(cat "$WORK/hammers")
+  return "$status"
+}
+hammered() { [ "$(wc -l <"$WORK/hammered")" = "$(wc -l <"$WORK/hammers")" ]; }
+is_in_lab() { id -nG "$1" | tr ' ' '\n' | grep -Fx "$ALICE+lab"; }
+
+# A server that does not answer delays names on other machines by seconds, and what it has said goes on. This machine is the
+# server, too: its own socket is taken away, as programs here would wait for it.
+names_while_the_server_hangs() {
+  local pid status=0
+  pid=$(cell_pid)
+  getent group "$ALICE+lab" >/dev/null
+  rm "$(socket_of "$pid")"
+  on_exit "kill -CONT $pid"
+  kill -STOP "$pid"
+  sleep 6 # what was said is old now
+  in_seconds 4 getent group "$ALICE+lab" && in_seconds 4 not_known || status=1
+  kill -CONT "$pid"
+  [ "$status" = 0 ] || return 1
+  wait_for 10 getent group "$ALICE+lab"
+}
+
+# socket_of PID: the socket for names that this process listens at.
+socket_of() {
+  local inode path
+  while read -r inode path; do
+    find "/proc/$1/fd" -lname "socket:\[$inode\]" | grep . >/dev/null && { echo "$path"; return; }
+  done < <(awk -v dir="$SERVICES/" 'index($8, dir) == 1 { print $7, $8 }' /proc/net/unix)
+}
+not_known() { ! getent group "$ALICE+never"; }
+
 groups_last() {
   local before
   before=$(lee group show "$ALICE:lab" --json)
@@ -144,10 +208,14 @@ groups_last() {
 lee_binary
 prepare
 if [ "$CHANNEL" = remote ]; then cell_start; else cell_start --http "$PORT" --s3 "$S3_PORT"; fi
+# another cell of this machine may have the usual ones
+lee group range "$((1890000000 + $$ % 1000 * 1000))-1899999999"
 run own users_help_themselves
 run names names_are_known
 run mount rights_in_the_mount
 run nested groups_in_groups
 [ "$CHANNEL" = remote ] || run doors rights_at_the_doors
+run hammered names_while_somebody_hammers
+[ "$CHANNEL" != remote ] || run hangs names_while_the_server_hangs
 run last groups_last
 suite_end

@@ -21,8 +21,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +34,10 @@ use std::time::Duration;
 
 /// Where systemd's clients look for services.
 pub const SERVICES: &str = "/run/systemd/userdb";
+/// How the names of our services begin.
+const PREFIX: &str = "org.leeward.";
+/// A socket that nobody listens at may be new for this time, seconds.
+const SOCKET_NEW_SECS: i64 = 10;
 /// Longest call.
 const CALL_BYTES_MAX: u64 = 64 << 10;
 /// Answers of another machine are used for this time, nanoseconds.
@@ -69,6 +75,7 @@ impl GroupNames {
         if system::uid() != 0 || !Path::new(SERVICES).is_dir() {
             return None;
         }
+        remove_dead(env);
         let name = service_name(place);
         let turns = Turns::new(CONNECTIONS_OF_USER_MAX, usize::MAX);
         let groups = Box::new(groups);
@@ -80,9 +87,25 @@ impl GroupNames {
     }
 }
 
+/// Removes sockets that killed processes have left: programs would try each of them. One that was
+/// made just now may be about to listen.
+fn remove_dead(env: &Env) {
+    let now = (env.wall() / 1_000_000_000) as i64;
+    let is_old = |meta: &Metadata| now - meta.ctime() > SOCKET_NEW_SECS;
+    let sockets = std::fs::read_dir(SERVICES).into_iter().flatten().flatten();
+    let ours = sockets.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for path in ours.map(|entry| entry.path()) {
+        let is_refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+        let is_dead = UnixStream::connect(&path).is_err_and(is_refused);
+        if is_dead && std::fs::symlink_metadata(&path).is_ok_and(|meta| is_old(&meta)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 fn service_name(place: &str) -> String {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place);
-    format!("org.leeward.{hash:016x}")
+    format!("{PREFIX}{hash:016x}")
 }
 
 /// Groups of a cell of this process.

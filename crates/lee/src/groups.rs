@@ -5,7 +5,7 @@ use crate::control::server::failure;
 use crate::people::Machine;
 use crate::system;
 use leeward_fs::accounts::Accounts;
-use leeward_fs::groups::{cell_name, prefix};
+use leeward_fs::groups::{cell_name, prefix, wrong_group_name};
 use leeward_vfs::{People, Subordinates};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
@@ -40,6 +40,8 @@ pub fn in_name_of(user: &str, request: &AnyRequest) -> AnyRequest {
 pub fn refuse_unknown(accounts: &Accounts, request: &AnyRequest) -> Result<(), Failure> {
     use AnyRequest as A;
     let named: Vec<String> = match request {
+        // the cell says what is wrong with the name
+        A::GroupCreate(r) if wrong_group_name(&cell_name(&r.name)).is_some() => return Ok(()),
         A::GroupCreate(r) => vec![r.owner.clone().unwrap_or(prefix(&cell_name(&r.name)).into())],
         A::GroupSet(r) => vec![r.owner.clone()],
         A::GroupAdd(r) => r.members.clone(),

@@ -213,6 +213,7 @@ impl HostCommands {
 /// A user of this machine is one of a machine that may use all of the cell.
 impl UserCommands for HostCommands {
     fn run_here(&self, caller: &Ctx, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool) {
+        // no host has an empty name
         let asker = Asker { host: String::new(), grant: Grant::default(), ctx: *caller };
         self.run_call(&asker, Ok(call.clone()), &Arc::default(), tell);
     }
@@ -239,12 +240,17 @@ fn refused(errno: i32, text: impl Into<String>) -> Failure {
     failure(errno, &text.into())
 }
 
-/// How the server does, without its doors, its machines and what operators are told.
+/// How the server does, without its doors, its machines and what operators are told. Its mount is
+/// that of its own users.
 fn shown_of_status(running: Running, asker: &Asker) -> Running {
     let is_bounded = !asker.grant.volumes.is_empty();
+    let (mount, channel) = match asker.host.is_empty() {
+        true => (running.mount.clone(), running.channel.clone()),
+        false => (None, String::new()),
+    };
     Running {
-        mount: None,
-        channel: String::new(),
+        mount,
+        channel,
         metrics: Vec::new(),
         doors: Vec::new(),
         listen: Vec::new(),

@@ -245,6 +245,12 @@ fn a_host_asks_for_no_more_than_its_entry_says() {
     few.ask(&["bin", "restore", "/home/x"]).bad(1, &["not in the recycle bin"]);
     few.ask(&["bin", "empty", "other"]).bad(1, &["no volume other"]);
     assert_eq!(names(&few.ask(&["quota", "list", "--json"]).json(), "quotas"), ["/home"]);
+    // a group has rights in all volumes
+    few.ask_as(65_534, &["group", "create", "nobody:x"]).bad(1, &["may not use all volumes"]);
+    all.ask_as(65_534, &["group", "create", "nobody:x"]).good();
+    few.ask_as(65_534, &["group", "add", "nobody:x", "nobody"]).bad(1, &["may not use all volumes"]);
+    few.ask_as(65_534, &["group", "show", "nobody:x"]).good();
+    reads.ask_as(65_534, &["group", "remove", "nobody:x"]).bad(1, &["the host reads may only read"]);
     let squashed = served.machine("squashed", &["--root-squash"], &[]);
     squashed.ask(&["du", "home/dir"]).bad(1, &["permission denied"]);
     squashed.ask_as(USER, &["du", "home/dir"]).good();
