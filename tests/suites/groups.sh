@@ -77,6 +77,31 @@ rights_in_the_mount() {
   as "$ALICE" getfacl -p "$MNT/listed" | grep -Fx "group:$ALICE+lab:rwx"
 }
 
+rights_in_words() {
+  local tree=$MNT/words
+  install -d -o "$ALICE" -g "$ALICE" -m 700 "$tree" "$tree/in"
+  as "$ALICE" sh -c "umask 077; echo old >'$tree/in/old'"
+  install -o "$EVE" -m 600 /dev/null "$tree/in/theirs"
+  refused as "$BEA" cat "$tree/in/old"
+  as "$BEA" ls "$MNT" >/dev/null # the kernel knows the directory
+  as "$ALICE" "$LEE" acl set ./words "$ALICE:lab=write" "$EVE=list" --recursive | tee "$WORK/said"
+  grep -F '1 belong to others' "$WORK/said" >/dev/null
+  as "$BEA" sh -c "cat '$tree/in/old' && echo new >'$tree/in/old' && echo new >'$tree/in/new'"
+  as "$ALICE" sh -c "umask 007; echo later >'$tree/in/later'"
+  as "$BEA" sh -c "echo changed >'$tree/in/later'"
+  as "$EVE" ls "$tree/in" >/dev/null
+  refused as "$EVE" cat "$tree/in/old"
+  as "$ALICE" getfacl -p "$tree/in" | grep -Fx "default:group:$ALICE+lab:rwx"
+  as "$ALICE" "$LEE" acl show ./words | grep -E "^$ALICE:lab +list, read, write"
+  as "$ALICE" "$LEE" acl show ./words | grep -E "^$EVE +list +r-x"
+  WORDS='only its owner' refused as "$EVE" "$LEE" acl set ./words "$EVE=write"
+  WORDS='append only' refused as "$ALICE" "$LEE" acl set ./words "$EVE=append"
+  WORDS='is no right' refused as "$ALICE" "$LEE" acl set ./words "$EVE=paint"
+  as "$ALICE" "$LEE" acl remove ./words "$ALICE:lab" "$EVE" --recursive
+  refused as "$BEA" cat "$tree/in/old"
+  refused as "$EVE" ls "$tree/in"
+}
+
 groups_in_groups() {
   as "$EVE" "$LEE" group create "$EVE:friends"
   as "$EVE" "$LEE" group add "$EVE:friends" "$EVE"
@@ -213,6 +238,7 @@ lee group range "$((1890000000 + $$ % 1000 * 1000))-1899999999"
 run own users_help_themselves
 run names names_are_known
 run mount rights_in_the_mount
+run words rights_in_words
 run nested groups_in_groups
 [ "$CHANNEL" = remote ] || run doors rights_at_the_doors
 run hammered names_while_somebody_hammers

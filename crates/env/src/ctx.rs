@@ -46,10 +46,12 @@ pub enum Work {
     Transfer,
     /// Counting what users and groups own.
     Census,
+    /// Changing the rights of a tree.
+    Rights,
 }
 
 impl Work {
-    const ALL: [Work; 11] = [
+    const ALL: [Work; 12] = [
         Work::Trim,
         Work::Cleaning,
         Work::Removal,
@@ -61,6 +63,7 @@ impl Work {
         Work::Scrub,
         Work::Transfer,
         Work::Census,
+        Work::Rights,
     ];
 
     /// The name in reports.
@@ -77,6 +80,7 @@ impl Work {
             Work::Scrub => "scrub",
             Work::Transfer => "transfer",
             Work::Census => "census",
+            Work::Rights => "rights",
         }
     }
 

@@ -35,7 +35,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 26] = [
+const ALLOWED: [&str; 28] = [
+    "AclSet",
+    "AclShow",
     "BinEmpty",
     "BinList",
     "BinRestore",
@@ -297,6 +299,9 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         A::UsageShow(r) => eyes.may(&r.path, R).map(drop),
         A::QuotaShow(r) => eyes.may(&r.path, R).map(drop),
         A::DfShow(_) | A::QuotaList(_) | A::OwnerUsage(_) | A::BinList(_) | A::UsageReport(_) => Ok(()),
+        A::AclShow(r) => eyes.may(&r.path, 0).map(drop),
+        // the cell checks whose files they are
+        A::AclSet(r) => eyes.may_change().and_then(|()| eyes.may(&r.path, 0)).map(drop),
         A::GroupShow(_) => Ok(()),
         A::GroupList(r) => match &r.of {
             Some(of) if *of != eyes.name()? => Err(for_operators()),

@@ -5,9 +5,10 @@
 #![allow(clippy::disallowed_methods)]
 
 use leeward_env::{Ctx, Env, Groups};
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::groups::{GroupChange, GroupRecord, GroupTable, Member};
-use leeward_fs::{Attr, Fs, NodeId, Op, SetAttr, rights};
-use leeward_volume::admin::{GroupAdd, GroupCreate, GroupDrop};
+use leeward_fs::{Attr, Fs, Make, NodeId, Op, SetAttr, rights};
+use leeward_volume::admin::{AclGrant, AclSet, GroupAdd, GroupCreate, GroupDrop, Right, SyncAll};
 use leeward_volume::{Cell, Config};
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ fn main() {
     let attr = cell.call(&Ctx::user(0, 0), Op::SetAttr { node: NodeId::ROOT, set }).and_then(|r| r.attr());
     checks(&attr.expect("an inode"));
     changes(&cell);
+    trees(&cell);
     cell.close().expect("closed");
 }
 
@@ -74,4 +76,33 @@ fn changes(cell: &Cell) {
     }
     took.sort();
     println!("a change of a group of 10,000: median {:.1?}, worst {:.1?}", took[100], took[199]);
+}
+
+const DIRS: u32 = 200;
+const FILES: u32 = 1000;
+
+fn trees(cell: &Cell) {
+    let ctx = Ctx::user(0, 0);
+    let put = |dir: NodeId, name: &str, make: Make<'_>| {
+        let op = Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 };
+        cell.call(&ctx, op).and_then(|reply| reply.attr()).expect("made").node
+    };
+    let top = put(NodeId::ROOT, "tree", Make::Dir);
+    for d in 0..DIRS {
+        let dir = put(top, &format!("d{d}"), Make::Dir);
+        (0..FILES).for_each(|f| _ = put(dir, &format!("f{f}"), Make::File));
+    }
+    cell.admin(&SyncAll, &mut |_| ()).expect("durable");
+    for rights in [Some(Right::Read), Some(Right::Write), None] {
+        let grants = vec![AclGrant { who: UserOrGroup::Group(77), rights: rights.into_iter().collect() }];
+        let request = AclSet { path: "/tree".into(), grants, recursive: true };
+        let begun = Instant::now();
+        let done = cell.admin(&request, &mut |_| ()).expect("changed");
+        let rate = done.changed as f64 / begun.elapsed().as_secs_f64();
+        println!(
+            "rights of a tree {rights:?}: {} changed in {:.1?}, {rate:.0} a second",
+            done.changed,
+            begun.elapsed()
+        );
+    }
 }

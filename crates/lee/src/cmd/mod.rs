@@ -1,6 +1,7 @@
 //! The commands, one file each. A command translates its arguments to a request and the reply to
 //! text; it decides nothing about the file system.
 
+mod acl;
 mod audit;
 mod backup;
 mod bin;
@@ -96,6 +97,7 @@ pub enum Command {
     Key(key::Args),
     Token(token::Args),
     Group(group::Args),
+    Acl(acl::Args),
     Host(host::Args),
     Session(session::Args),
     Server(server::Args),
@@ -238,6 +240,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Key(args) => key::run(&invocation, args),
         Command::Token(args) => token::run(&invocation, args),
         Command::Group(args) => group::run(&invocation, args),
+        Command::Acl(args) => acl::run(&invocation, args),
         Command::Host(args) => host::run(&invocation, args),
         Command::Top(args) => top::run(&invocation, &args),
         Command::Why(args) => why::run(&invocation, &args),

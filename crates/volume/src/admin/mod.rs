@@ -10,6 +10,7 @@
 //! Paths are absolute within the cell: `/` is the root of the root volume.
 
 mod accounts;
+mod acl;
 mod backup;
 mod bin;
 mod bucket;
@@ -39,6 +40,7 @@ mod usage;
 mod user;
 mod volume;
 
+pub use acl::*;
 pub use backup::*;
 pub use bin::*;
 pub use bucket::*;

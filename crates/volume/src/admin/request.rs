@@ -186,6 +186,8 @@ requests! {
     QuotaSet noted,
     QuotaShow unnoted,
     QuotaList unnoted,
+    AclSet noted,
+    AclShow unnoted,
     OwnerLimit noted,
     OwnerUsage unnoted,
     FlowSet noted,

@@ -6,10 +6,12 @@
 
 use crate::format::inode::{Inode, encode_xattr};
 use crate::format::keys;
+use crate::ops::flags::may_change_inode;
 use crate::tx::{Tx, TxResult};
-use leeward_fs::rights::tag::{GROUP_OBJ, MASK, OTHER, USER_OBJ};
+use leeward_fs::flows::UserOrGroup;
+use leeward_fs::rights::tag::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
 pub use leeward_fs::rights::{ACL as ACCESS, DEFAULT_ACL as DEFAULT};
-use leeward_fs::{Error, Kind, NodeId};
+use leeward_fs::{Error, Kind, NodeId, XattrMode};
 
 const VERSION: u32 = 2;
 
@@ -93,6 +95,69 @@ impl Acl {
     }
 }
 
+/// What a user or a group is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AclChange {
+    /// Whose.
+    pub who: UserOrGroup,
+    /// Permissions on files, on directories, and on what is made in these later; `None`: no entry.
+    pub perms: Option<[u16; 3]>,
+}
+
+/// What became of an inode's ACLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AclChanged {
+    /// They are others now.
+    Changed,
+    /// They were so already.
+    Same,
+    /// The inode belongs to somebody else, or `chattr` protects it.
+    Refused,
+}
+
+impl Acl {
+    /// The ACL that says what the mode says.
+    fn of_mode(mode: u32) -> Acl {
+        let entry = |tag, shift: u32| AclEntry { tag, perm: (mode >> shift & 7) as u16, id: u32::MAX };
+        Acl(vec![entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(OTHER, 0)])
+    }
+
+    /// Gives a user or a group these permissions; `None`: takes the entry away. The mask becomes
+    /// what all entries that it bounds have together.
+    fn set(&mut self, who: UserOrGroup, perm: Option<u16>) {
+        let (tag, id) = match who {
+            UserOrGroup::User(uid) => (USER, uid),
+            UserOrGroup::Group(gid) => (GROUP, gid),
+        };
+        self.0.retain(|e| (e.tag, e.id) != (tag, id) && e.tag != MASK);
+        self.0.extend(perm.map(|perm| AclEntry { tag, perm, id }));
+        if self.0.iter().any(|e| matches!(e.tag, USER | GROUP)) {
+            let bounded = self.0.iter().filter(|e| matches!(e.tag, USER | GROUP | GROUP_OBJ));
+            let perm = bounded.fold(0, |all, e| all | e.perm);
+            self.0.push(AclEntry { tag: MASK, perm, id: u32::MAX });
+        }
+        self.0.sort_by_key(|e| (e.tag, e.id));
+    }
+}
+
+/// Permissions of the inode's group in an ACL as it is stored, before the mask.
+pub(crate) fn group_perm(bytes: &[u8]) -> Result<Option<u16>, Error> {
+    Ok(Acl::parse(bytes)?.entry(GROUP_OBJ).map(|e| e.perm))
+}
+
+/// Permissions of a named user or group in an ACL as it is stored, and what the mask leaves of
+/// them.
+pub(crate) fn named(bytes: &[u8]) -> Result<Vec<(UserOrGroup, u16, u16)>, Error> {
+    let mut acl = Acl::parse(bytes)?;
+    let mask = acl.entry(MASK).map_or(7, |e| e.perm);
+    let entry = |e: &AclEntry| match e.tag {
+        USER => Some((UserOrGroup::User(e.id), e.perm, e.perm & mask)),
+        GROUP => Some((UserOrGroup::Group(e.id), e.perm, e.perm & mask)),
+        _ => None,
+    };
+    Ok(acl.0.iter().filter_map(entry).collect())
+}
+
 /// The ACLs that a new inode gets from the default ACL of its directory.
 pub(crate) struct Inherited {
     /// Mode after ACL or umask.
@@ -107,6 +172,57 @@ impl Tx<'_> {
             return Ok(None);
         }
         Ok(self.xattr(node, name)?.map(|v| Acl::parse(&v)).transpose()?)
+    }
+
+    /// Changes the ACLs of an inode of the caller: of a directory also the default one, for what is
+    /// made in it later.
+    pub(crate) fn change_acl(&mut self, node: NodeId, changes: &[AclChange]) -> TxResult<AclChanged> {
+        let inode = self.inode(node)?;
+        if inode.kind == Kind::Symlink {
+            return Ok(AclChanged::Same);
+        }
+        let is_owner = self.ctx.uid == 0 || self.ctx.uid == inode.uid;
+        if !is_owner || may_change_inode(&inode).is_err() {
+            return Ok(AclChanged::Refused);
+        }
+        let old = self.acl(node, &inode, ACCESS)?.unwrap_or_else(|| Acl::of_mode(inode.mode));
+        let mut access = old.clone();
+        for change in changes {
+            access.set(
+                change.who,
+                change.perms.map(|perms| match inode.is_dir() {
+                    true => perms[1],
+                    // who may read a program may run it
+                    false => perms[0] | u16::from(perms[0] & 4 != 0 && inode.mode & 0o100 != 0),
+                }),
+            );
+        }
+        let mut changed = access != old;
+        if changed {
+            self.set_xattr(node, ACCESS, &access.encode(), XattrMode::Set)?;
+        }
+        if inode.is_dir() {
+            let old = self.acl(node, &self.inode(node)?, DEFAULT)?;
+            let mut default = old.clone().unwrap_or_else(|| Acl::of_mode(inode.mode));
+            let later = |change: &AclChange| change.perms.map(|perms| perms[2]).filter(|perm| *perm > 0);
+            changes.iter().for_each(|change| default.set(change.who, later(change)));
+            let default = Some(default).filter(|default| !default.is_mode() || old.is_some());
+            if default != old {
+                changed = true;
+                let value = default.map(|default| default.encode()).unwrap_or_default();
+                self.set_xattr(node, DEFAULT, &value, XattrMode::Set)?;
+            }
+        }
+        Ok(if changed { AclChanged::Changed } else { AclChanged::Same })
+    }
+
+    /// The access ACL of an inode and its default ACL, as they are stored.
+    pub(crate) fn stored_acls(&self, node: NodeId, inode: &Inode) -> TxResult<[Option<Vec<u8>>; 2]> {
+        if inode.xattrs == 0 {
+            return Ok([None, None]);
+        }
+        let of = |name| self.xattr(node, name).map(|value| value.map(|value| value.to_vec()));
+        Ok([of(ACCESS)?, of(DEFAULT)?])
     }
 
     /// Mode and ACLs of a new inode in `dir`.

@@ -2,6 +2,7 @@
 //! [`Tx`].
 
 mod acl;
+mod acl_tree;
 mod alone;
 mod attr;
 mod content;
@@ -22,6 +23,8 @@ mod sync;
 mod versions;
 mod xattr;
 
+pub(crate) use acl::{AclChange, group_perm, named};
+pub(crate) use acl_tree::TreeChanged;
 pub(crate) use copy::Copy;
 pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;

@@ -175,7 +175,8 @@ impl Tx<'_> {
             true => self.stored_acl(&mut inode, name, value)?,
             false => Some(value.to_vec()),
         };
-        if inode.xattrs > 0 {
+        let is_longer = old.as_ref().is_none_or(|old| value.len() > old.len());
+        if inode.xattrs > 0 && is_longer {
             let records = self.xattr_records(node, &inode)?;
             let others = records.iter().filter_map(|(k, v)| {
                 let parsed = keys::parse(k)?;
