@@ -39,7 +39,7 @@ users_help_themselves() {
   [ "$CHANNEL" = remote ] || as "$EVE" "$LEE" status | grep -F "mounted at  $MNT" >/dev/null
   WORDS='for operators' refused as "$ALICE" "$LEE" group limit "$ALICE" 100
   WORDS='for operators' refused as "$ALICE" "$LEE" group range 5000-6000
-  WORDS='for operators' refused as "$ALICE" "$LEE" volume list
+  WORDS='for operators' refused as "$ALICE" "$LEE" pool list
   [ "$(as "$BEA" "$LEE" group list --json | json '["groups"][0]["name"]')" = "$ALICE:lab" ]
   [ -z "$(as "$EVE" "$LEE" group list --json | json '["groups"]' | tr -d '[]')" ]
   lee audit --json >"$WORK/asked"

@@ -40,6 +40,7 @@ impl Principal {
             call: None,
             again: None,
             foretold: None,
+            delegated: false,
             pid: 0,
             flow: Flow { uid: self.uid, job: 0 },
             class: Class::Batch,

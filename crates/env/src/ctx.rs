@@ -362,6 +362,9 @@ pub struct Ctx {
     pub again: Option<Told>,
     /// The client has told its program already what comes of it.
     pub foretold: Option<Foretold>,
+    /// An admin request is asked by somebody who looks after projects, and is no operator: `gids`
+    /// has all groups of the cell that he is in.
+    pub delegated: bool,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -389,6 +392,7 @@ impl Ctx {
             call: None,
             again: None,
             foretold: None,
+            delegated: false,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -422,6 +426,7 @@ impl Ctx {
             call: None,
             again: None,
             foretold: None,
+            delegated: false,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,

@@ -33,7 +33,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Serve", &["up", "serve", "down", "restart", "status"]),
     (
         "Volumes and space",
-        &["volume", "pool", "snap", "mirror", "backup", "bin", "quota", "df", "du", "report"],
+        &["volume", "project", "pool", "snap", "mirror", "backup", "bin", "quota", "df", "du", "report"],
     ),
     ("Arrive and leave", &["import", "export"]),
     ("Who may and does what", &["acl", "group", "top", "why", "flow", "audit", "watch"]),

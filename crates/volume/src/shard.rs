@@ -245,9 +245,9 @@ impl Shard {
                 }
                 Err(Fail::Error(e)) => return Err(e),
                 Err(Fail::Stage(node)) => return Ok(Err(node)),
-                Err(Fail::Quota { dir, by }) => {
+                Err(Fail::Quota { of, by }) => {
                     drop(st);
-                    if !self.make_room_in_quota(ctx, dir, by)? {
+                    if !self.make_room_in_quota(ctx, of, by)? {
                         return Err(Error::Quota);
                     }
                 }

@@ -18,6 +18,7 @@ use crate::format::owned::Owned;
 use crate::format::stored::Stored;
 use crate::state::overlay::Slot;
 use crate::state::owners::Over;
+use crate::state::quota::QuotaOf;
 use crate::state::snapshots::Tally;
 use crate::state::{Effect, RecordCache, State};
 use leeward_data::Addr;
@@ -37,11 +38,11 @@ pub enum Fail {
     Miss(Key),
     /// Content of this inode from an earlier epoch must enter its records first.
     Stage(NodeId),
-    /// This much more does not fit the quota of this directory.
+    /// This much more does not fit this quota.
     Quota {
-        /// The directory with the quota.
-        dir: NodeId,
-        /// What the operation adds below it.
+        /// Which.
+        of: QuotaOf,
+        /// What the operation adds to it.
         by: Stats,
     },
     /// This much more does not fit the limits of a user or a group.
@@ -126,7 +127,7 @@ pub struct Tx<'a> {
     /// Whether statistics were folded in this operation.
     pub(crate) folded: bool,
     references: Vec<(u64, i64)>,
-    pub(crate) charges: Vec<(NodeId, Stats)>,
+    pub(crate) charges: Vec<(QuotaOf, Stats)>,
     pub(crate) owned: Vec<OwnedChange>,
     /// What is told of it, see `ops/events.rs`.
     pub(crate) events: Vec<(u32, Event)>,
@@ -517,9 +518,9 @@ impl<'a> Tx<'a> {
         known.ok_or_else(|| Fail::Miss(key.clone()))
     }
 
-    /// What this operation has charged to the quota of `dir` so far.
-    pub(crate) fn charged(&self, dir: NodeId) -> Stats {
-        self.charges.iter().filter(|(d, _)| *d == dir).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
+    /// What this operation has charged to a quota so far.
+    pub(crate) fn charged(&self, of: QuotaOf) -> Stats {
+        self.charges.iter().filter(|(to, _)| *to == of).fold(Stats::default(), |sum, (_, by)| sum.plus(*by))
     }
 
     /// Up to `limit` records in a range, overlays included. Reads the engine under the lock: for
@@ -621,12 +622,15 @@ impl<'a> Tx<'a> {
             st.unfolded.clear();
         }
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
-        charges.into_iter().for_each(|(dir, by)| st.quotas.add(dir, by));
+        charges.into_iter().for_each(|(of, by)| st.quotas.add(of, by));
         events.into_iter().for_each(|(volume, event)| st.events.add(volume, &event));
         owned.into_iter().for_each(|by| st.owners.add(by.volume, by.who, by.recorded, by.used));
         st.running.inline_data.extend(inline_data);
         st.running.died.extend(died);
-        tallies.into_iter().for_each(|(volume, pair, by)| st.snapshots.add(volume, pair, by));
+        for (volume, pair, by) in tallies {
+            st.snapshots.add(volume, pair, by);
+            st.count_held(volume);
+        }
         for effect in effects {
             st.take_effect(effect, &mut dead);
         }

@@ -23,6 +23,7 @@ use leeward_volume::format::inode::{
     SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
 };
 use leeward_volume::format::keys::{self, Dead, EpochPair};
+use leeward_volume::format::projects::{ProjectNumber, ProjectRecord};
 use leeward_volume::format::samples::{
     Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Sampling,
 };
@@ -419,6 +420,32 @@ fn records_of_groups_are_as_they_were() {
     assert_eq!(hex(&ranges.encode()), "010000000005000000090000000a000000140000001d00000014");
     assert_eq!(GidRanges::decode(&ranges.encode()), Ok(ranges.clone()));
     assert!(GidRanges::decode(&ranges.encode()[..25]).is_err());
+}
+
+#[test]
+fn records_of_projects_are_as_they_were() {
+    assert_eq!(hex(&keys::project(0x0a0b)), "ffffff230000000000000a0b00");
+    assert_eq!(hex(&keys::project_of(0x0a0b)), "ffffff240000000000000a0b00");
+    assert_eq!(hex(&keys::next_project()), "ffffff00000000000000000900");
+    let record = ProjectRecord {
+        name: "lab".into(),
+        owner: 0x0102,
+        place: NodeId::new(3, 4),
+        parent: 5,
+        limit: Pair(6, 7),
+        volumes_max: 8,
+        pool: 9,
+        counts_snapshots: true,
+        created_secs: 10,
+    };
+    let golden = "0101000001020000030000000004000000050000000000000006000000000000000700000008000000\
+                  09000000000000000a6c6162";
+    assert_eq!(hex(&record.encode()), golden);
+    assert_eq!(ProjectRecord::decode(&record.encode()), Ok(record.clone()));
+    assert!(ProjectRecord::decode(&record.encode()[..49]).is_err());
+    let number = ProjectNumber(9);
+    assert_eq!(hex(&number.encode()), "010000000009");
+    assert_eq!(ProjectNumber::decode(&number.encode()), Ok(number));
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod mirror;
 pub mod mount;
 mod pool;
 mod probe;
+mod project;
 mod quota;
 mod report;
 mod restart;
@@ -97,6 +98,7 @@ pub enum Command {
     Key(key::Args),
     Token(token::Args),
     Group(group::Args),
+    Project(project::Args),
     Acl(acl::Args),
     Host(host::Args),
     Session(session::Args),
@@ -240,6 +242,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Key(args) => key::run(&invocation, args),
         Command::Token(args) => token::run(&invocation, args),
         Command::Group(args) => group::run(&invocation, args),
+        Command::Project(args) => project::run(&invocation, args),
         Command::Acl(args) => acl::run(&invocation, args),
         Command::Host(args) => host::run(&invocation, args),
         Command::Top(args) => top::run(&invocation, &args),

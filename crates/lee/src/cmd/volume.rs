@@ -400,6 +400,7 @@ fn details(volume: &VolumeInfo) -> String {
         ("volume", volume.name.clone()),
         ("number", volume.id.to_string()),
         ("attached at", printable(&volume.at)),
+        ("project", volume.project.clone().unwrap_or_else(|| "-".into())),
         ("owner", format!("{} ({})", system::user_name(volume.uid), volume.uid)),
         ("created", when::utc(volume.created_secs)),
         ("holds", holds(usage.bytes, usage.files, usage.dirs)),

@@ -67,6 +67,23 @@ impl Opener for Directories {
     }
 }
 
+/// Whatever is done counts for a project without limits: fsck compares that with what is there.
+fn put_into_project(cell: &Cell) {
+    let create = admin::GroupCreate { name: "a:all".into(), owner: None, by: None };
+    cell.admin(&create, &mut |_| {}).expect("a group");
+    let project = admin::ProjectCreate {
+        name: "all".into(),
+        at: "/".into(),
+        owner: "a:all".into(),
+        budget: admin::Budget::default(),
+        pool: None,
+        counts_snapshots: None,
+    };
+    cell.admin(&project, &mut |_| {}).expect("a project");
+    let into = admin::ProjectMove { volume: "root".into(), to: Some("all".into()) };
+    cell.admin(&into, &mut |_| {}).expect("in the project");
+}
+
 impl SimCell {
     pub fn new(seed: u64) -> SimCell {
         SimCell::owned_by(seed, 0)
@@ -79,6 +96,9 @@ impl SimCell {
         engine(&env, &disk).commit(&first).expect("the first commit");
         let store = store_on(&disk);
         let cell = start(&env, &disk, &store).expect("a new cell opens");
+        if seed % 2 == 1 {
+            put_into_project(&cell);
+        }
         SimCell { env, disk, store, cell }
     }
 

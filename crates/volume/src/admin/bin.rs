@@ -54,9 +54,9 @@ impl Request for BinList {
         let volumes: Vec<u32> = shard.lock().bins.volumes().collect();
         let mut entries = Vec::new();
         for volume in volumes {
-            let tree = shard.bin_tree(volume).map_err(about("the recycle bin"))?;
+            let tree = shard.bin_tree(caller.ctx, volume).map_err(about("the recycle bin"))?;
             let name = shard.volume_name(volume);
-            let shown = shard.bin_paths(&tree, caller.ctx.uid).into_iter().filter(|(path, _)| is_below(path));
+            let shown = shard.bin_paths(&tree).into_iter().filter(|(path, _)| is_below(path));
             entries.extend(shown.map(|(path, e)| BinEntry {
                 path,
                 volume: name.clone(),
@@ -154,7 +154,7 @@ impl Request for BinEmpty {
         let (uid, mut purged) = (caller.ctx.uid, 0);
         for volume in volumes {
             let owner = shard.lock().volumes.get(&volume).map(|v| v.uid);
-            if uid != 0 && Some(uid) != owner {
+            if uid != 0 && Some(uid) != owner && !shard.looks_after(caller.ctx, volume) {
                 let message = format!(
                     "only root and its owner may empty the recycle bin of volume {}",
                     shard.volume_name(volume)

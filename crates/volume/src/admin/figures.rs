@@ -103,9 +103,9 @@ impl Shard {
         figures.snapshot_held_bytes = held.max(0) as u64;
         figures.event_log_bytes = st.events.bytes();
         figures.trim_bytes = st.snapshots.all_doomed().bytes.max(0) as u64;
-        for (dir, quota) in st.quotas.iter() {
+        for (of, quota) in st.quotas.iter().filter(|(_, quota)| quota.limit != Default::default()) {
             figures.quotas += 1;
-            figures.quotas_nearly_full += u64::from(is_nearly_full(quota, st.held_in_quota(dir)));
+            figures.quotas_nearly_full += u64::from(is_nearly_full(quota, st.held_in_quota(of)));
         }
         for (volume, who, limit) in st.owners.limits() {
             let of_owner = Quota { limit, used: st.owners.used(volume, who) };

@@ -1,6 +1,7 @@
 //! Requests about what users and groups own, and limits on it.
 
 use crate::admin::failure::about;
+use crate::admin::project::few;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::format::inode::{Pair, Stats};
 use crate::format::keys;
@@ -10,6 +11,9 @@ use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+
+/// Most limits in a volume that those set who look after its project.
+const DELEGATED_LIMITS_MAX: usize = 1000;
 
 /// What a user or a group owns in a volume, or in all, and how much it may be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +52,14 @@ impl Reply for OwnerInfo {
 impl Request for OwnerLimit {
     type Reply = OwnerInfo;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
         let who = self.who;
         let volume = shard.volume_or_cell(self.volume.as_deref())?;
+        if caller.ctx.delegated {
+            let st = shard.lock();
+            let others = st.owners.limits().filter(|(of, whose, _)| *of == volume && *whose != who).count();
+            few("limits of users and groups", others, DELEGATED_LIMITS_MAX)?;
+        }
         // what clients change by themselves then they change with this limit far away
         let _recalling = shard.recall_exclusive(&Ctx::system(), volume).map_err(about("limit"))?;
         let set = shard.transact(&Ctx::system(), |tx| {

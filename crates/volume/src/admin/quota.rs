@@ -1,15 +1,19 @@
 //! Requests about quotas of directories.
 
 use crate::admin::failure::about;
+use crate::admin::project::few;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::format::inode::Pair;
 use crate::format::keys;
 use crate::shard::Shard;
 use crate::state::Effect;
-use crate::state::quota::Quota;
+use crate::state::quota::{Quota, QuotaOf};
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId};
 use serde::{Deserialize, Serialize};
+
+/// Most quotas in a volume that those set who look after its project.
+const DELEGATED_QUOTAS_MAX: usize = 1000;
 
 /// One quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +48,13 @@ pub struct QuotaSet {
 impl Request for QuotaSet {
     type Reply = QuotaInfo;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
         let node = shard.node_at(&self.path)?;
+        if caller.ctx.delegated {
+            let st = shard.lock();
+            let others = st.quotas.of_dirs_in(node.volume()).filter(|dir| *dir != node).count();
+            few("quotas", others, DELEGATED_QUOTAS_MAX)?;
+        }
         // what clients change by themselves then they change with this quota far from its limit
         let _recalling =
             shard.recall_exclusive(&Ctx::system(), Some(node.volume())).map_err(about(&self.path))?;
@@ -107,7 +116,7 @@ impl Request for QuotaList {
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfos, Failure> {
         let all: Vec<(NodeId, Quota, i64)> = {
             let st = shard.lock();
-            st.quotas.iter().map(|(d, q)| (d, *q, st.held_in_quota(d))).collect()
+            st.quotas.of_dirs().map(|(d, q)| (d, *q, st.held_in_quota(QuotaOf::Dir(d)))).collect()
         };
         let info = |(dir, q, held): (NodeId, Quota, i64)| info(shard.describe(dir), &q, held);
         let mut quotas: Vec<QuotaInfo> = all.into_iter().map(info).collect();
@@ -121,7 +130,7 @@ impl Shard {
         let node = self.node_at(path)?;
         let (known, held) = {
             let st = self.lock();
-            (st.quotas.get(node).copied(), st.held_in_quota(node))
+            (st.quotas.get(node).copied(), st.held_in_quota(QuotaOf::Dir(node)))
         };
         if let Some(quota) = known {
             return Ok(info(path.into(), &quota, held));

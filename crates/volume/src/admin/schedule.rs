@@ -1,6 +1,7 @@
 //! Requests about schedules of snapshots.
 
 use crate::admin::failure::about;
+use crate::admin::project::few;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::format::keys;
 use crate::format::schedule::{self, Keep, ScheduleRecord};
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest interval: names of snapshots have minutes.
 const INTERVAL_SECS_MIN: u32 = 60;
+/// Most schedules in a volume that those make who look after its project.
+const DELEGATED_SCHEDULES_MAX: usize = 100;
 
 /// A schedule of snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +69,12 @@ impl Request for ScheduleSet {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ScheduleInfo, Failure> {
         let ScheduleSet { path, interval_secs, keep } = self;
+        if caller.ctx.delegated {
+            let node = shard.node_at(path)?;
+            let is_other = |dir: NodeId| dir.volume() == node.volume() && dir != node;
+            let others = shard.lock().schedules.iter().filter(|(dir, ..)| is_other(*dir)).count();
+            few("schedules", others, DELEGATED_SCHEDULES_MAX)?;
+        }
         let interval_secs = *interval_secs;
         if interval_secs < INTERVAL_SECS_MIN || !interval_secs.is_multiple_of(INTERVAL_SECS_MIN) {
             let message = format!("an interval of {interval_secs} s: it must be in minutes");

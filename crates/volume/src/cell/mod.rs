@@ -29,7 +29,7 @@ use crate::pools::stores::{self, Stores};
 use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
 use crate::state::State;
-use crate::state::quota::Quota;
+use crate::state::quota::{Quota, QuotaOf};
 use crate::state::segments::Segments;
 use crate::state::snapshots::Tally;
 use crate::state::uploads::Uploads;
@@ -377,6 +377,34 @@ impl Cell {
     /// The owner of a volume that is not being removed.
     pub fn volume_owner(&self, volume: u32) -> Option<u32> {
         self.shard.lock().volumes.get(&volume).filter(|v| !v.removing).map(|v| v.uid)
+    }
+
+    /// Whether there are projects.
+    pub fn has_projects(&self) -> bool {
+        self.shard.lock().projects.count() > 0
+    }
+
+    /// Whether the caller looks after the project of a volume.
+    pub fn looks_after(&self, ctx: &Ctx, volume: u32) -> bool {
+        self.shard.looks_after(ctx, volume)
+    }
+
+    /// Numbers of the volumes in projects that the caller looks after.
+    pub fn volumes_looked_after(&self, ctx: &Ctx) -> Vec<u32> {
+        let st = self.shard.lock();
+        let is_his = |id: &u32| st.projects.is_owner(ctx, st.projects.of_volume(*id));
+        st.volumes.keys().copied().filter(is_his).collect()
+    }
+
+    /// The name of the project of a volume.
+    pub fn project_of(&self, volume: u32) -> Option<String> {
+        self.shard.project_name_of(volume)
+    }
+
+    /// The number of a volume.
+    pub fn volume_named(&self, name: &str) -> Option<u32> {
+        let st = self.shard.lock();
+        st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id)
     }
 
     /// Numbers of the volumes of a user, without those that are being removed.
@@ -785,7 +813,7 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
     each(&*moment, keys::table_range(Table::Quota), |key, v| {
         let dir = NodeId(keys::table_id(key));
         let used = kv.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?;
-        st.quotas.set(dir, Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
+        st.quotas.set(QuotaOf::Dir(dir), Quota { limit: Pair::decode(v)?, used: used.unwrap_or_default() });
         Ok(())
     })?;
     each(&*moment, keys::table_range(Table::Flow), |key, v| {
@@ -807,6 +835,7 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
         st.unfolded.load(NodeId(keys::table_id(key)), Stats::decode(v)?);
         Ok(())
     })?;
+    st.load_projects(kv, &*moment)?;
     load_owners(&mut st, kv, &*moment)?;
     load_logs(&mut st, &*moment)?;
     drop(moment);

@@ -237,6 +237,10 @@ impl Reader<'_> {
         self.array().map(u32::from_be_bytes)
     }
 
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
     pub fn i64(&mut self) -> Result<i64> {
         self.array().map(i64::from_be_bytes)
     }

@@ -53,6 +53,8 @@ const TABLE_SAMPLES: u32 = SYSTEM + 31;
 const TABLE_GROUP: u32 = SYSTEM + 32;
 const TABLE_MEMBER: u32 = SYSTEM + 33;
 const TABLE_GROUP_LIMIT: u32 = SYSTEM + 34;
+const TABLE_PROJECT: u32 = SYSTEM + 35;
+const TABLE_PROJECT_VOLUME: u32 = SYSTEM + 36;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -437,6 +439,21 @@ pub fn group_limit(prefix: &str) -> Key {
     build(TABLE_GROUP_LIMIT, 0, 0, prefix.as_bytes())
 }
 
+/// A project, by number.
+pub fn project(id: u32) -> Key {
+    build(TABLE_PROJECT, u64::from(id), 0, &[])
+}
+
+/// The project that a volume is in.
+pub fn project_of(volume: u32) -> Key {
+    build(TABLE_PROJECT_VOLUME, u64::from(volume), 0, &[])
+}
+
+/// The number of the next project.
+pub fn next_project() -> Key {
+    build(TABLE_CELL, 9, 0, &[])
+}
+
 /// The numbers that groups get.
 pub fn group_ranges() -> Key {
     build(TABLE_CELL, 8, 0, &[])
@@ -819,6 +836,10 @@ pub enum Table {
     Member,
     /// How many groups users may have.
     GroupLimit,
+    /// Projects.
+    Project,
+    /// Which volumes are in projects.
+    ProjectVolume,
 }
 
 /// The range of a system table.
@@ -858,6 +879,8 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Group => TABLE_GROUP,
         Table::Member => TABLE_MEMBER,
         Table::GroupLimit => TABLE_GROUP_LIMIT,
+        Table::Project => TABLE_PROJECT,
+        Table::ProjectVolume => TABLE_PROJECT_VOLUME,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -11,6 +11,7 @@ pub mod inode;
 pub mod keys;
 mod numbers;
 pub mod owned;
+pub mod projects;
 pub mod samples;
 pub mod stored;
 

@@ -7,6 +7,7 @@
 
 use crate::format::inode::{Inode, Properties, Stats};
 use crate::format::keys;
+use crate::state::quota::QuotaOf;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::PoolId;
 use leeward_env::limits::{BEHIND_BYTES_MAX, BEHIND_CHANGES_MAX, BEHIND_MOVED_BYTES_MAX};
@@ -75,22 +76,22 @@ impl Tx<'_> {
     /// them.
     fn has_room_in_quotas(&self, dir: NodeId) -> TxResult<bool> {
         let room = room_for(self.owners() + 1);
-        Ok(self.quota_dirs(dir)?.into_iter().all(|dir| self.fits(dir, room)))
+        Ok(self.quotas_above(dir)?.into_iter().all(|of| self.fits(of, room)))
     }
 
-    fn fits(&self, dir: NodeId, by: Stats) -> bool {
-        self.st.quotas.check(dir, by, self.st.held_in_quota(dir)).is_ok()
+    fn fits(&self, of: QuotaOf, by: Stats) -> bool {
+        self.st.quotas.check(of, by, self.st.held_in_quota(of)).is_ok()
     }
 
     /// What a client has told its programs counts, however near the limit is; then clients are to
     /// tell no more.
-    pub(crate) fn charge_foretold(&mut self, dir: NodeId, by: Stats) {
-        self.is_tight |= !self.fits(dir, by.plus(room_for(self.owners())));
+    pub(crate) fn charge_foretold(&mut self, of: QuotaOf, by: Stats) {
+        self.is_tight |= !self.fits(of, by.plus(room_for(self.owners())));
     }
 
     /// What is charged to a quota must leave room for what clients have told their programs.
-    pub(crate) fn leave_room_for_clients(&self, dir: NodeId, by: Stats) -> TxResult<()> {
-        if self.owners() > 0 && !self.fits(dir, by.plus(room_for(self.owners()))) {
+    pub(crate) fn leave_room_for_clients(&self, of: QuotaOf, by: Stats) -> TxResult<()> {
+        if self.owners() > 0 && !self.fits(of, by.plus(room_for(self.owners()))) {
             return Err(Fail::Clients);
         }
         Ok(())

@@ -8,6 +8,7 @@ use crate::format::inode::{Body, Inode, time};
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::pending::Change;
+use crate::state::quota::QuotaOf;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::FILE_BYTES_MAX;
 use leeward_env::{Ctx, Door};
@@ -270,17 +271,18 @@ impl Shard {
         let node = st.live_node(node);
         let used = st.volumes.get(&node.volume()).map_or(0, |v| v.next_inode);
         s.free_files -= used.min(s.free_files);
-        if let Some(q) = st.quotas.get(NodeId::new(node.volume(), 1)) {
+        let root = QuotaOf::Dir(NodeId::new(node.volume(), 1));
+        for of in std::iter::once(root).chain(st.project_quotas(node.volume())) {
+            let Some(q) = st.quotas.of(of) else { continue };
             let left = |limit: u64, used: i64| limit.saturating_sub(used.max(0) as u64);
-            if q.limit.0 > 0 {
-                s.total_bytes = q.limit.0;
-                s.free_bytes = s
-                    .free_bytes
-                    .min(left(q.limit.0, q.used.bytes + st.held_in_quota(NodeId::new(node.volume(), 1))));
+            let free = left(q.limit.0, q.used.bytes + st.held_in_quota(of));
+            // what limits it most is its size
+            if q.limit.0 > 0 && (free < s.free_bytes || of == root) {
+                (s.total_bytes, s.free_bytes) = (q.limit.0, free.min(s.free_bytes));
             }
-            if q.limit.1 > 0 {
-                s.total_files = q.limit.1;
-                s.free_files = left(q.limit.1, q.used.inodes());
+            let free = left(q.limit.1, q.used.inodes());
+            if q.limit.1 > 0 && (free < s.free_files || of == root) {
+                (s.total_files, s.free_files) = (q.limit.1, free);
             }
         }
         Reply::StatFs(s)

@@ -87,7 +87,7 @@ impl Tx<'_> {
     /// Whether a file of this size fits in the quotas of a directory now.
     pub(crate) fn check_room(&self, dir: NodeId, bytes: u64) -> TxResult<()> {
         let by = Stats { bytes: i64::try_from(bytes).unwrap_or(i64::MAX), files: 1, dirs: 0 };
-        self.quota_dirs(dir)?.into_iter().try_for_each(|quota_dir| self.check_quota(quota_dir, by))
+        self.quotas_above(dir)?.into_iter().try_for_each(|of| self.check_quota(of, by))
     }
 
     /// An inode without a name that inherits from `dir`; its record is not written, its attributes

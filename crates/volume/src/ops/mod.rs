@@ -15,6 +15,7 @@ mod make;
 mod merge;
 mod owners;
 mod place;
+mod project;
 mod remove;
 mod rename;
 mod snap;
@@ -32,6 +33,7 @@ pub(crate) use place::Placing;
 pub(crate) use rename::Rename;
 
 use crate::format::inode::{Inode, Stats};
+use crate::state::quota::QuotaOf;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::limits::NAME_BYTES_MAX;
 use leeward_fs::{Error, NodeId};
@@ -63,50 +65,54 @@ impl Tx<'_> {
         Ok(inode)
     }
 
-    /// The directories with quotas that `dir` and all above it are in.
-    pub(crate) fn quota_dirs(&self, dir: NodeId) -> TxResult<Vec<NodeId>> {
-        let mut dirs = Vec::new();
-        if !self.st.quotas.in_volume(dir.volume()) {
-            return Ok(dirs);
+    /// The quotas that what is in `dir` counts for: of directories above it, of its projects.
+    pub(crate) fn quotas_above(&self, dir: NodeId) -> TxResult<Vec<QuotaOf>> {
+        let mut quotas = Vec::new();
+        let volume = dir.volume();
+        if !self.st.quotas.in_volume(volume) && self.st.projects.of_volume(volume).is_none() {
+            return Ok(quotas);
         }
-        let mut at = dir;
+        let (mut at, mut top) = (dir, dir);
         while at.inode() != 0 {
             if self.st.quotas.get(at).is_some() {
-                dirs.push(at);
+                quotas.push(QuotaOf::Dir(at));
             }
+            top = at;
             at = self.above(at)?;
         }
-        Ok(dirs)
+        // what is being restored, or freed, is below no root
+        if top.inode() == 1 {
+            quotas.extend(self.st.project_quotas(volume));
+        }
+        Ok(quotas)
     }
 
     /// Checks that `by` fits the quotas above `dir` and counts it when the operation succeeds.
     pub(crate) fn charge(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
-        for quota_dir in self.quota_dirs(dir)? {
-            let sum = self.charged(quota_dir).plus(by);
+        for of in self.quotas_above(dir)? {
+            let sum = self.charged(of).plus(by);
             let grows = by.bytes > 0 || by.inodes() > 0;
             if grows && self.ctx.foretold.is_some() {
-                self.charge_foretold(quota_dir, sum);
+                self.charge_foretold(of, sum);
             } else if grows && self.ctx.again.is_none() {
-                self.check_quota(quota_dir, sum)?;
-                self.leave_room_for_clients(quota_dir, sum)?;
+                self.check_quota(of, sum)?;
+                self.leave_room_for_clients(of, sum)?;
             }
-            self.charges.push((quota_dir, by));
+            self.charges.push((of, by));
         }
         Ok(())
     }
 
-    /// Whether `by` more fits the quota of exactly this directory.
-    pub(crate) fn check_quota(&self, dir: NodeId, by: Stats) -> TxResult<()> {
-        let fits = self.st.quotas.check(dir, by, self.st.held_in_quota(dir));
-        fits.map_err(|_| Fail::Quota { dir, by })
+    /// Whether `by` more fits exactly this quota.
+    pub(crate) fn check_quota(&self, of: QuotaOf, by: Stats) -> TxResult<()> {
+        let fits = self.st.quotas.check(of, by, self.st.held_in_quota(of));
+        fits.map_err(|_| Fail::Quota { of, by })
     }
 
     /// Counts `by` in the quotas above `dir` whether it fits or not: existing usage must go
     /// somewhere.
     pub(crate) fn charge_moved(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
-        for quota_dir in self.quota_dirs(dir)? {
-            self.charges.push((quota_dir, by));
-        }
+        self.charges.extend(self.quotas_above(dir)?.into_iter().map(|of| (of, by)));
         Ok(())
     }
 
@@ -129,7 +135,7 @@ impl Tx<'_> {
 
     /// The directory above one, in its volume; of the volume's root number 0. Clients that change
     /// directories by themselves move none.
-    fn above(&self, dir: NodeId) -> TxResult<NodeId> {
+    pub(crate) fn above(&self, dir: NodeId) -> TxResult<NodeId> {
         Ok(NodeId::new(dir.volume(), self.unseen(|tx| tx.inode(dir))?.parent))
     }
 }

@@ -203,10 +203,10 @@ impl Tx<'_> {
         if self.ctx.foretold.is_some() {
             return Ok(()); // there was room when it was told
         }
-        for dir in self.quota_dirs(to)? {
-            let by = self.charged(dir);
+        for of in self.quotas_above(to)? {
+            let by = self.charged(of);
             if by.bytes > 0 || by.inodes() > 0 {
-                self.check_quota(dir, by)?;
+                self.check_quota(of, by)?;
             }
         }
         Ok(())

@@ -213,7 +213,13 @@ impl Tx<'_> {
     pub(crate) fn may_snapshot(&self, volume: u32, gids: &[u32]) -> TxResult<()> {
         let v = self.st.volumes.get(&volume).ok_or(Error::Stale)?;
         let uid = self.ctx.uid;
-        match uid == 0 || uid == v.uid || is_among(&v.properties.snapshot_rights, uid, gids) {
+        let projects = &self.st.projects;
+        let is_owner = |id| projects.get(id).is_some_and(|record| gids.contains(&record.owner));
+        match uid == 0
+            || uid == v.uid
+            || is_among(&v.properties.snapshot_rights, uid, gids)
+            || projects.chain(projects.of_volume(volume)).any(is_owner)
+        {
             true => Ok(()),
             false => Err(Error::NotPermitted.into()),
         }

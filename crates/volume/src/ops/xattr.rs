@@ -91,8 +91,8 @@ impl Tx<'_> {
         let owners = [UserOrGroup::User(self.ctx.uid), UserOrGroup::Group(self.ctx.gid)];
         let of_owners = owners.into_iter().filter_map(|who| self.st.owners.left(dir.volume(), who));
         let mut least = of_owners.min();
-        for at in self.quota_dirs(dir)? {
-            let Some(quota) = self.st.quotas.get(at).filter(|quota| quota.limit.0 > 0) else { continue };
+        for at in self.quotas_above(dir)? {
+            let Some(quota) = self.st.quotas.of(at).filter(|quota| quota.limit.0 > 0) else { continue };
             let used = (quota.used.bytes + self.st.held_in_quota(at)).max(0) as u64;
             let left = quota.limit.0.saturating_sub(used);
             least = Some(least.map_or(left, |least| least.min(left)));

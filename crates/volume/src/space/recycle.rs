@@ -22,6 +22,7 @@ use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::bins::Bin;
 use crate::state::owners::Over;
+use crate::state::quota::QuotaOf;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::PoolId;
 use leeward_env::{Ctx, Work};
@@ -165,25 +166,38 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// Purges entries of the bin below `dir`, oldest first, until `by` more fits its quota.
+    /// Purges entries of bins that count for a quota, oldest first, until `by` more fits it.
     /// `false`: it does not help.
-    pub(crate) fn make_room_in_quota(&self, ctx: &Ctx, dir: NodeId, by: Stats) -> Result<bool> {
+    pub(crate) fn make_room_in_quota(&self, ctx: &Ctx, of: QuotaOf, by: Stats) -> Result<bool> {
         let fits = || {
             let st = self.lock();
-            st.quotas.check(dir, by, st.held_in_quota(dir)).is_ok()
+            st.quotas.check(of, by, st.held_in_quota(of)).is_ok()
         };
-        if self.lock().bins.is_searched(dir) {
+        if self.next_bin(of).is_none() {
             return Ok(false);
         }
         Self::may_wait(ctx)?;
         let mut helped = false;
         while !fits() {
-            if !self.purge_next_below(dir)? {
-                return Ok(helped && fits());
-            }
-            helped = true;
+            let Some(dir) = self.next_bin(of) else { return Ok(helped && fits()) };
+            helped |= self.purge_next_below(dir)?;
         }
         Ok(true)
+    }
+
+    /// The directory below which the oldest entry is that counts for a quota, as far as is known;
+    /// `None`: there is none.
+    fn next_bin(&self, of: QuotaOf) -> Option<NodeId> {
+        let st = self.lock();
+        let dirs: Vec<NodeId> = match of {
+            QuotaOf::Dir(dir) => vec![dir],
+            QuotaOf::Volume(_) => Vec::new(),
+            QuotaOf::Project(id) => {
+                let is_in = |volume: &u32| st.project_quotas(*volume).any(|of| of == QuotaOf::Project(id));
+                st.bins.volumes().filter(is_in).map(|volume| NodeId::new(volume, 1)).collect()
+            }
+        };
+        dirs.into_iter().filter(|dir| !st.bins.is_searched(*dir)).min_by_key(|dir| st.bins.search_from(*dir))
     }
 
     /// Purges entries of the volume's bin that count for an owner, oldest first, until what is over

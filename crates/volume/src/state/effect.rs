@@ -2,14 +2,15 @@
 
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
-use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, VolumeRecord};
+use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, Stats, VolumeRecord};
 use crate::format::keys::EpochPair;
+use crate::format::projects::ProjectRecord;
 use crate::format::samples::Sampling;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::{Reached, ScrubRecord};
 use crate::state::State;
 use crate::state::pending::{Change, Pending};
-use crate::state::quota::Quota;
+use crate::state::quota::{Quota, QuotaOf};
 use crate::state::snapshots::Tally;
 use leeward_data::{Addr, PoolId};
 use leeward_fs::NodeId;
@@ -56,6 +57,10 @@ pub(crate) enum Effect {
     Account(AccountChange),
     /// The directory has this quota now.
     SetQuota(NodeId, Quota),
+    /// The project has this record now, or is gone.
+    Project(u32, Option<Box<ProjectRecord>>),
+    /// The volume, which uses so much, is in this project now, or in none.
+    ProjectOf(u32, Option<u32>, Stats),
     /// The user or group has these limits in the volume now; `None`: in the cell.
     LimitOwner(Option<u32>, UserOrGroup, Pair),
     /// The volume is counted for its owners up to this inode; `None`: all of it.
@@ -148,7 +153,9 @@ impl State {
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::Backups(volume, record) if record.0.is_empty() => drop(self.backups.remove(&volume)),
             Effect::Backups(volume, record) => drop(self.backups.insert(volume, record)),
-            Effect::SetQuota(dir, quota) => self.quotas.set(dir, quota),
+            Effect::SetQuota(dir, quota) => self.quotas.set(QuotaOf::Dir(dir), quota),
+            Effect::Project(id, record) => self.set_project(id, record.map(|record| *record)),
+            Effect::ProjectOf(volume, project, used) => self.set_project_of(volume, project, used),
             Effect::LimitOwner(volume, who, limit) => self.owners.set_limit(volume, who, limit),
             Effect::LogTrimmed(volume, first, bytes) => self.events.trimmed(volume, first, bytes),
             Effect::Sampled(sampling) => self.sampling = sampling,
@@ -169,11 +176,11 @@ impl State {
             }
             Effect::Snapshot { volume, record } => self.take_snapshot(volume, record),
             Effect::ChangeSnapshot { volume, epoch, record } => self.snapshots.change(volume, epoch, record),
-            Effect::RemoveSnapshot { volume, epoch } => self.snapshots.remove(volume, epoch),
+            Effect::RemoveSnapshot { volume, epoch } => self.remove_snapshot(volume, epoch),
             Effect::FinishPair { volume, pair } => self.finish_pair(volume, pair),
             Effect::Reclaim(node) => self.reclaim.push_back(node),
             Effect::Binned { volume, stamp } => self.bins.add(volume, stamp),
-            Effect::DropQuota(dir) => self.quotas.remove(dir),
+            Effect::DropQuota(dir) => _ = self.quotas.remove(QuotaOf::Dir(dir)),
             Effect::Change(node, change) => self.change_content(node, change, dead),
             Effect::Applied { node, last, size, allocated } => self.applied(node, last, (size, allocated)),
         }
@@ -227,11 +234,17 @@ impl State {
         self.release_parts(parts);
     }
 
+    fn remove_snapshot(&mut self, volume: u32, epoch: u32) {
+        self.snapshots.remove(volume, epoch);
+        self.count_held(volume);
+    }
+
     fn take_snapshot(&mut self, volume: u32, record: SnapshotRecord) {
         if let Some(v) = self.volumes.get_mut(&volume) {
             self.snapshots.take(volume, v.epoch, record);
             v.epoch += 1;
             self.volumes_dirty.insert(volume);
+            self.count_held(volume);
         }
     }
 
@@ -240,6 +253,7 @@ impl State {
         if left != Tally::default() {
             tracing::error!("{left:?} counted of volume {volume}, {pair:?}, but not found; run lee fsck");
         }
+        self.count_held(volume);
     }
 
     fn change_content(&mut self, node: NodeId, change: ContentChange, dead: &mut Vec<(Addr, u32)>) {

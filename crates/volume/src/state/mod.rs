@@ -5,6 +5,7 @@ pub(crate) mod events;
 pub(crate) mod overlay;
 pub(crate) mod owners;
 pub(crate) mod pending;
+pub(crate) mod projects;
 pub(crate) mod quota;
 pub(crate) mod refs;
 pub(crate) mod segments;
@@ -35,6 +36,7 @@ use crate::state::events::EventLogs;
 use crate::state::overlay::Overlay;
 use crate::state::owners::Owners;
 use crate::state::pending::Pending;
+use crate::state::projects::Projects;
 use crate::state::quota::Quotas;
 use crate::state::refs::Refs;
 use crate::state::segments::Segments;
@@ -129,6 +131,8 @@ pub struct State {
     pub uploads: Arc<Uploads>,
     /// Quotas and their usage.
     pub quotas: Quotas,
+    /// Parts of the cell that groups look after.
+    pub projects: Projects,
     /// What users and groups own, and their limits.
     pub owners: Owners,
     /// What changed in volumes.
@@ -158,16 +162,6 @@ pub struct State {
 }
 
 impl State {
-    /// Bytes that only snapshots hold, if the quota of this directory counts them: that of a
-    /// volume's root does with the volume's setting.
-    pub(crate) fn held_in_quota(&self, dir: NodeId) -> i64 {
-        let counts = |v: &VolumeRecord| dir.inode() == 1 && v.properties.quota_counts_snapshots;
-        match self.volumes.get(&dir.volume()).is_some_and(counts) {
-            true => self.snapshots.held(dir.volume()).held.bytes,
-            false => 0,
-        }
-    }
-
     /// A front end has one more reference to an inode.
     pub(crate) fn refer(&mut self, ctx: &Ctx, node: NodeId) {
         self.refs.add(node);

@@ -3,6 +3,7 @@
 use crate::format::inode::{Inode, Stats};
 use crate::format::keys;
 use crate::state::State;
+use crate::state::quota::QuotaOf;
 use leeward_fs::{NodeId, Result};
 use leeward_meta::Kv;
 use rustc_hash::FxHashSet;
@@ -98,11 +99,16 @@ impl State {
     pub(crate) fn count_unfolded(&mut self, kv: &dyn Kv) -> Result<()> {
         let changes: Vec<(NodeId, Stats)> = self.unfolded.iter().collect();
         for (start, by) in changes {
-            let mut dir = start;
+            let (mut dir, mut top) = (start, start);
             while dir.inode() != 0 {
-                self.quotas.add(dir, by);
+                self.quotas.add(QuotaOf::Dir(dir), by);
+                top = dir;
                 let Some(value) = kv.get(&keys::inode(dir))? else { break };
                 dir = NodeId::new(dir.volume(), Inode::decode(&value)?.parent);
+            }
+            if top.inode() == 1 {
+                let above: Vec<QuotaOf> = self.project_quotas(start.volume()).collect();
+                above.into_iter().for_each(|of| self.quotas.add(of, by));
             }
         }
         Ok(())

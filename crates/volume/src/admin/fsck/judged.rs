@@ -4,6 +4,7 @@
 use crate::admin::fsck::owners::OwnedBy;
 use crate::format::inode::Stats;
 use crate::shard::Shard;
+use crate::state::quota::QuotaOf;
 use leeward_fs::{NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::FxHashSet;
@@ -12,9 +13,11 @@ use rustc_hash::FxHashSet;
 pub(super) struct Judged<'a> {
     pub(super) moment: Box<dyn Moment + 'a>,
     /// What quotas count, when all of that is committed.
-    pub(super) quotas: Vec<(NodeId, Stats)>,
+    pub(super) quotas: Vec<(QuotaOf, Stats)>,
     /// What users and groups use, in the same case.
     pub(super) used: Option<OwnedBy>,
+    /// See [`State::projects_held_wrongly`](crate::state::State::projects_held_wrongly).
+    pub(super) held_wrongly: Vec<(u32, i64, i64)>,
     /// Files that memory knows as parts of uploads, or as being freed.
     pub(super) known: FxHashSet<NodeId>,
 }
@@ -30,7 +33,8 @@ impl Shard {
         Ok(self.with_commits_paused(|| {
             known.extend(self.parts_and_leftovers());
             let (quotas, used) = self.used_if_settled();
-            Judged { moment: self.kv.moment(), quotas, used, known }
+            let held_wrongly = self.lock().projects_held_wrongly();
+            Judged { moment: self.kv.moment(), quotas, used, held_wrongly, known }
         }))
     }
 
@@ -41,12 +45,12 @@ impl Shard {
     }
 
     /// What quotas and limits of owners count, when all of that is committed.
-    fn used_if_settled(&self) -> (Vec<(NodeId, Stats)>, Option<OwnedBy>) {
+    fn used_if_settled(&self) -> (Vec<(QuotaOf, Stats)>, Option<OwnedBy>) {
         let st = self.lock();
         match st.files.is_empty() && st.is_clean() && st.committing.is_empty() {
             true => {
                 let owners = st.owners.iter().map(|(volume, who, used)| ((volume, who), used));
-                (st.quotas.iter().map(|(dir, q)| (dir, q.used)).collect(), Some(owners.collect()))
+                (st.quotas.iter().map(|(of, q)| (of, q.used)).collect(), Some(owners.collect()))
             }
             false => (Vec::new(), None),
         }

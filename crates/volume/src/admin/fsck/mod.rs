@@ -9,6 +9,7 @@ mod history;
 mod hosts;
 mod judged;
 mod owners;
+mod projects;
 mod request;
 mod samples;
 mod sessions;
@@ -26,6 +27,7 @@ use crate::format::inode::{
 };
 use crate::format::keys::{self, Key, Table, tag};
 use crate::shard::Shard;
+use crate::state::quota::QuotaOf;
 use history::{History, data_of};
 use judged::Judged;
 use leeward_data::{Object, PoolId};
@@ -85,7 +87,8 @@ struct Census {
     process: u64,
     reserved: Reserved,
     /// What the quotas in memory count as used, when nothing else was in memory only.
-    quotas: Vec<(NodeId, Stats)>,
+    quotas: Vec<(QuotaOf, Stats)>,
+    projects: projects::ProjectsFound,
     owners: OwnersSeen,
     report: FsckReport,
     bad: Vec<(String, Option<NodeId>, String)>,
@@ -273,14 +276,51 @@ impl Census {
         }
     }
 
+    /// What is in tables of the cell, and of inodes or segments.
+    fn tables(&mut self, moment: &dyn Moment) -> Result<()> {
+        each(moment, keys::table_range(Table::Orphan), |k, v| {
+            let node = NodeId(keys::table_id(k));
+            self.orphans.insert(node);
+            self.orphan(node, v);
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Upload), |k, v| {
+            self.upload(NodeId(keys::table_id(k)), v);
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Unfolded), |k, v| {
+            let dir = NodeId(keys::table_id(k));
+            self.inodes.entry(dir).or_default().unfolded = Stats::decode(v)?;
+            Ok(())
+        })?;
+        let counters = moment.scan(&keys::cell(), &keys::after(&keys::cell()), 1)?.pop();
+        self.reserved = counters.map(|(_, v)| Counters::decode(&v)).transpose()?.unwrap_or_default().reserved;
+        each(moment, keys::table_range(Table::Segment), |k, v| {
+            self.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
+            Ok(())
+        })
+    }
+
     /// Compares quotas with the statistics of their directories.
     fn check_quotas(&mut self) {
-        for (dir, used) in std::mem::take(&mut self.quotas) {
-            let found = self.inodes.get(&dir).filter(|s| s.kind == Some(Kind::Dir)).map(|s| s.sum);
+        let in_projects = self.used_in_projects();
+        for (of, used) in std::mem::take(&mut self.quotas) {
+            let dir = match of {
+                QuotaOf::Dir(dir) => Some(dir),
+                QuotaOf::Volume(volume) => Some(NodeId::new(volume, 1)),
+                QuotaOf::Project(_) => None,
+            };
+            let found = match of {
+                QuotaOf::Project(id) => Some(in_projects.get(&id).copied().unwrap_or_default()),
+                _ => dir
+                    .and_then(|dir| self.inodes.get(&dir))
+                    .filter(|s| s.kind == Some(Kind::Dir))
+                    .map(|s| s.sum),
+            };
             match found {
-                None => self.say("quota", Some(dir), "a quota on something that is no directory".into()),
+                None => self.say("quota", dir, "a quota on something that is no directory".into()),
                 Some(sum) if sum != used => {
-                    self.say("quota", Some(dir), format!("counts {used:?} as used, found {sum:?}"));
+                    self.say("quota", dir, format!("{of:?} counts {used:?} as used, found {sum:?}"));
                 }
                 Some(_) => {}
             }
@@ -342,7 +382,7 @@ impl Shard {
     pub(crate) fn fsck(&self, progress: &mut dyn FnMut(Progress)) -> Result<FsckReport> {
         let synced = self.sync_all(&Ctx::system());
         let named = |e| naming_damage(&*self.kv, e);
-        let Judged { moment, quotas, used, known } = self.judged().map_err(named)?;
+        let Judged { moment, quotas, used, held_wrongly, known } = self.judged().map_err(named)?;
         let mut census = self.census(&*moment, progress).map_err(named)?;
         drop(moment);
         census.quotas = quotas;
@@ -353,6 +393,11 @@ impl Shard {
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
+        for (project, counted, found) in held_wrongly {
+            let detail =
+                format!("project {project} counts {counted} bytes that snapshots hold, found {found}");
+            census.say("quota", None, detail);
+        }
         census.check_owners();
         census.check_uploads(&known);
         census.check_segments();
@@ -382,27 +427,7 @@ impl Shard {
             list.push(keys::table_id(key) as u32);
             Ok(())
         })?;
-        each(moment, keys::table_range(Table::Orphan), |k, v| {
-            let node = NodeId(keys::table_id(k));
-            c.orphans.insert(node);
-            c.orphan(node, v);
-            Ok(())
-        })?;
-        each(moment, keys::table_range(Table::Upload), |k, v| {
-            c.upload(NodeId(keys::table_id(k)), v);
-            Ok(())
-        })?;
-        each(moment, keys::table_range(Table::Unfolded), |k, v| {
-            let dir = NodeId(keys::table_id(k));
-            c.inodes.entry(dir).or_default().unfolded = Stats::decode(v)?;
-            Ok(())
-        })?;
-        let counters = moment.scan(&keys::cell(), &keys::after(&keys::cell()), 1)?.pop();
-        c.reserved = counters.map(|(_, v)| Counters::decode(&v)).transpose()?.unwrap_or_default().reserved;
-        each(moment, keys::table_range(Table::Segment), |k, v| {
-            c.segments.insert(keys::table_id(k), SegmentRecord::decode(v)?);
-            Ok(())
-        })?;
+        c.tables(moment)?;
         c.sessions(moment)?;
         c.owners.stored(moment, &volumes)?;
         c.events(moment, &volumes)?;
@@ -441,6 +466,7 @@ impl Shard {
         c.kept.leave_out(&removing);
         c.hosts(moment)?;
         c.groups(moment)?;
+        c.projects(moment, &volumes)?;
         self.look_for_strays(moment, &volumes.iter().chain(&removing).copied().collect(), &mut c)?;
         Ok(c)
     }

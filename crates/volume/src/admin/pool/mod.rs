@@ -121,6 +121,12 @@ impl State {
                 "data of volume {volume} belongs in pool {name}: lee volume move-data {volume} --to POOL"
             ));
         }
+        if let Some((_, project)) = self.projects.iter().find(|(_, record)| record.pool == id) {
+            let project = &project.name;
+            return Some(format!(
+                "new volumes of project {project} go into pool {name}: lee project set {project} --pool POOL"
+            ));
+        }
         let held = self.held_in(id);
         let next = "what is in it is being moved or freed: see lee pool show";
         (held.objects > 0 || held.live_bytes > 0).then(|| {

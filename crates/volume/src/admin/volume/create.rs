@@ -3,14 +3,15 @@
 use super::{VolumeInfo, check_volume_name, is_copy, is_taken};
 use crate::admin::bucket::publish_volume;
 use crate::admin::failure::about;
+use crate::admin::project::{begins_with_project, volumes_left};
 use crate::admin::{Caller, Failure, Request};
 use crate::cell::root_dir;
-use crate::format::inode::{CopyState, Properties, VolumeRecord};
+use crate::format::inode::{CopyState, Properties, Stats, VolumeRecord};
 use crate::format::keys;
 use crate::ops::check_name;
 use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
-use crate::state::Effect;
+use crate::state::{Effect, State};
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId};
@@ -30,7 +31,8 @@ pub struct VolumeCreate {
     pub uid: u32,
     /// Group of its root directory.
     pub gid: u32,
-    /// The pool of its data; `None`: `default`.
+    /// The pool of its data; `None`: that of the project below whose place it is attached, else
+    /// `default`.
     #[serde(default)]
     pub pool: Option<String>,
 }
@@ -47,9 +49,9 @@ pub struct CopyCreate {
 impl Request for CopyCreate {
     type Reply = VolumeInfo;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         shard.check_every_operation();
-        let id = self.volume.make(shard, Some(CopyState::default()))?;
+        let id = self.volume.make(shard, caller.ctx, Some(CopyState::default()))?;
         shard.prepare_copy(id).map_err(about(&self.volume.name))?;
         shard.volume_info(id)
     }
@@ -58,16 +60,16 @@ impl Request for CopyCreate {
 impl Request for VolumeCreate {
     type Reply = VolumeInfo;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
-        shard.volume_info(self.make(shard, None)?)
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        shard.volume_info(self.make(shard, caller.ctx, None)?)
     }
 }
 
 impl VolumeCreate {
     /// Makes it, and returns its number.
-    fn make(&self, shard: &Shard, copy: Option<CopyState>) -> Result<u32, Failure> {
+    fn make(&self, shard: &Shard, asker: &Ctx, copy: Option<CopyState>) -> Result<u32, Failure> {
         let (name, at) = (&self.name, &self.at);
-        let pool = self.pool.as_ref().map_or(Ok(0), |pool| shard.data_pool_named(pool))?;
+        let pool = self.pool.as_ref().map(|pool| shard.data_pool_named(pool)).transpose()?;
         check_volume_name(name)?;
         let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
         let parent = if parent.is_empty() { "/" } else { parent };
@@ -84,6 +86,12 @@ impl VolumeCreate {
             if id >= VOLUMES_MAX {
                 return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
             }
+            let project = tx.project_over(dir)?;
+            if let Err(refused) = self.fits(tx.st, asker, project) {
+                return Ok(Err(refused));
+            }
+            let pool_of_project = project.and_then(|id| tx.st.projects.get(id)).map(|record| record.pool);
+            let pool = pool.or(pool_of_project).unwrap_or(0);
             self.attach(tx, id, dir, leaf)?;
             let record = VolumeRecord {
                 name: name.clone(),
@@ -98,6 +106,7 @@ impl VolumeCreate {
             };
             // not before it succeeds: machines may have to drop copies of the directory first
             tx.then(Effect::NewVolume(id, Box::new(record)));
+            tx.put_project_of(id, project, Stats::default());
             publish_volume(tx, name, &format!("{}/{leaf}", parent.trim_end_matches('/')));
             Ok(Ok(id))
         });
@@ -106,6 +115,21 @@ impl VolumeCreate {
         shard.invalidate_entry(dir, leaf.as_bytes());
         shard.invalidate_inode(dir);
         Ok(id)
+    }
+
+    fn fits(&self, st: &State, asker: &Ctx, project: Option<u32>) -> Result<(), Failure> {
+        if asker.delegated {
+            if !st.projects.is_owner(asker, project) {
+                let message =
+                    format!("{}: it is in no project that you look after: see lee project list", self.at);
+                return Err(Failure::new(libc::EPERM, message));
+            }
+            if self.pool.is_some() {
+                return Err(Failure::new(libc::EPERM, "an operator chooses the pool of a project"));
+            }
+            begins_with_project(st, project, &self.name)?;
+        }
+        project.map_or(Ok(()), |project| volumes_left(st, project, None))
     }
 
     /// Makes the root directory of the volume and its name in `dir`.

@@ -73,6 +73,9 @@ pub struct VolumeInfo {
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
     pub snapshot_groups: Vec<u32>,
+    /// The project that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// The pool of its data.
     #[serde(default)]
     pub pool: String,
@@ -148,6 +151,7 @@ impl Shard {
         });
         Ok(VolumeInfo {
             copy,
+            project: self.project_name_of(id),
             pool: self.pool_name(p.pool),
             misplaced_bytes: misplaced.bytes,
             stuck_segments: misplaced.stuck,

@@ -3,7 +3,7 @@
 use crate::admin::bucket::unpublish_volume;
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Request};
-use crate::format::inode::{SnapshotRecord, VolumeRecord};
+use crate::format::inode::{SnapshotRecord, Stats, VolumeRecord};
 use crate::format::keys;
 use crate::shard::Shard;
 use crate::state::Effect;
@@ -78,7 +78,7 @@ fn detach(
     dir.nlink -= 1;
     tx.put_inode(v.attached_dir, &dir)?;
     tx.remove_dentry(v.attached_dir, &v.attached_name)?;
-    let quotas: Vec<NodeId> = tx.st.quotas.iter().map(|(d, _)| d).filter(|d| d.volume() == id).collect();
+    let quotas: Vec<NodeId> = tx.st.quotas.of_dirs_in(id).collect();
     for dir in quotas {
         tx.remove(keys::quota(dir));
         tx.then(Effect::DropQuota(dir));
@@ -87,6 +87,7 @@ fn detach(
         tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
     schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
     tx.drop_backups(id);
+    tx.put_project_of(id, None, Stats::default());
     if let Some(path) = path {
         unpublish_volume(tx, &v.name, path);
     }

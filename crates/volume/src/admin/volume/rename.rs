@@ -3,6 +3,7 @@
 use super::{VolumeInfo, check_volume_name, is_taken};
 use crate::admin::bucket::{publish_volume, unpublish_volume};
 use crate::admin::failure::about;
+use crate::admin::project::begins_with_project;
 use crate::admin::{Caller, Failure, Request};
 use crate::shard::Shard;
 use leeward_env::Ctx;
@@ -21,12 +22,16 @@ pub struct VolumeRename {
 impl Request for VolumeRename {
     type Reply = VolumeInfo;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let (name, to) = (&self.name, &self.to);
         let id = shard.volume_named(name)?;
         check_volume_name(to)?;
         if shard.volume_named(to).is_ok() {
             return Err(is_taken(to));
+        }
+        if caller.ctx.delegated {
+            let st = shard.lock();
+            begins_with_project(&st, st.projects.of_volume(id), to)?;
         }
         let path = shard.path_of(NodeId::new(id, 1));
         let renamed = shard.transact(&Ctx::system(), |tx| {

@@ -39,16 +39,13 @@ impl Binned {
     pub fn removed_secs(&self) -> i64 {
         (self.stamp / 1_000_000_000) as i64
     }
-
-    /// Whether a user may see it and restore it.
-    pub fn is_shown_to(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.record.uid || uid == self.owner
-    }
 }
 
 /// All entries of a volume's bin.
 pub(crate) struct BinTree {
     volume: u32,
+    /// The user who looks at it; 0: may see all of it.
+    viewer: u32,
     /// In the order of removal.
     pub all: Vec<Binned>,
     by_inode: FxHashMap<u64, usize>,
@@ -57,13 +54,18 @@ pub(crate) struct BinTree {
 }
 
 impl BinTree {
-    fn new(volume: u32, all: Vec<Binned>) -> BinTree {
+    fn new(volume: u32, viewer: u32, all: Vec<Binned>) -> BinTree {
         let by_inode = all.iter().enumerate().map(|(n, e)| (e.node.inode(), n)).collect();
         let mut children: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
         for (n, e) in all.iter().enumerate() {
             children.entry(e.parent).or_default().push(n);
         }
-        BinTree { volume, all, by_inode, children }
+        BinTree { volume, viewer, all, by_inode, children }
+    }
+
+    /// Whether its viewer may see an entry and restore it.
+    fn shows(&self, entry: &Binned) -> bool {
+        [0, entry.record.uid, entry.owner].contains(&self.viewer)
     }
 
     /// Entries that were in a directory, newest first.
@@ -123,7 +125,7 @@ struct RestoreRun<'a> {
 
 impl RestoreRun<'_> {
     fn takes(&self, entry: &Binned) -> bool {
-        entry.removed_secs() <= self.at && entry.is_shown_to(self.ctx.uid)
+        entry.removed_secs() <= self.at && self.tree.shows(entry)
     }
 }
 
@@ -183,8 +185,8 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// All that is in the bin of a volume.
-    pub(crate) fn bin_tree(&self, volume: u32) -> Result<BinTree> {
+    /// All that is in the bin of a volume, for somebody who looks at it.
+    pub(crate) fn bin_tree(&self, ctx: &Ctx, volume: u32) -> Result<BinTree> {
         let (mut from, to) = keys::bin_range(volume, 0);
         let mut all = Vec::new();
         loop {
@@ -196,13 +198,13 @@ impl Shard {
             all.extend(entries);
             match next {
                 Some(next) => from = next,
-                None => return Ok(BinTree::new(volume, all)),
+                None => return Ok(BinTree::new(volume, self.bin_viewer(ctx, volume), all)),
             }
         }
     }
 
-    /// Paths of all entries of a bin that a user may see, in its order.
-    pub(crate) fn bin_paths(&self, tree: &BinTree, uid: u32) -> Vec<(String, Binned)> {
+    /// Paths of all entries of a bin that its viewer may see, in its order.
+    pub(crate) fn bin_paths(&self, tree: &BinTree) -> Vec<(String, Binned)> {
         let mut known: FxHashMap<NodeId, String> = FxHashMap::default();
         let mut path = |entry: &Binned| {
             let (dir, names) = tree.place(entry);
@@ -210,7 +212,7 @@ impl Shard {
             let names: Vec<_> = names.iter().map(|n| String::from_utf8_lossy(n)).collect();
             format!("{}/{}", above.trim_end_matches('/'), names.join("/"))
         };
-        let shown = tree.all.iter().filter(|e| e.is_shown_to(uid));
+        let shown = tree.all.iter().filter(|e| tree.shows(e));
         shown.map(|e| (path(e), e.clone())).collect()
     }
 
@@ -230,7 +232,7 @@ impl Shard {
                 _ => break,
             }
         }
-        let tree = self.bin_tree(dir.volume())?;
+        let tree = self.bin_tree(ctx, dir.volume())?;
         let mut found = Found { tree, dirs: vec![1], removed: None };
         for (n, name) in names[passed..].iter().enumerate() {
             let is_last = passed + n + 1 == names.len();
@@ -246,7 +248,7 @@ impl Shard {
                 removed.extend(found.tree.below(*dir).filter(|e| *e.record.name == **name).cloned());
             }
             if is_last {
-                removed.retain(|e| e.removed_secs() <= at && e.is_shown_to(ctx.uid));
+                removed.retain(|e| e.removed_secs() <= at && found.tree.shows(e));
                 found.removed = removed.into_iter().max_by_key(|e| e.stamp);
             } else {
                 next.extend(removed.iter().filter(|e| e.kind == Kind::Dir).map(|e| e.node.inode()));
@@ -300,10 +302,24 @@ impl Shard {
         Ok((run.done, run.left))
     }
 
+    /// As whom the caller looks at a volume's bin: root and who looks after its project see all.
+    fn bin_viewer(&self, ctx: &Ctx, volume: u32) -> u32 {
+        if self.looks_after(ctx, volume) { 0 } else { ctx.uid }
+    }
+
+    /// Whether the caller looks after the project of a volume.
+    pub(crate) fn looks_after(&self, ctx: &Ctx, volume: u32) -> bool {
+        let st = self.lock();
+        st.projects.is_owner(ctx, st.projects.of_volume(volume))
+    }
+
     /// Users other than root restore to directories of their own, or to the old place.
     fn may_restore_to(&self, ctx: &Ctx, dir: NodeId) -> Result<()> {
         let owner = self.transact(&Ctx::system(), |tx| tx.inode(dir))?.uid;
-        if ctx.uid == 0 || ctx.uid == owner { Ok(()) } else { Err(Error::NotPermitted) }
+        match ctx.uid == owner || self.bin_viewer(ctx, dir.volume()) == 0 {
+            true => Ok(()),
+            false => Err(Error::NotPermitted),
+        }
     }
 
     /// Restores what `dir` (a directory that has a name) and those below it lost.
@@ -348,7 +364,7 @@ impl Shard {
             }
         };
         for entry in missing.into_iter().rev() {
-            if !entry.is_shown_to(run.ctx.uid) {
+            if !run.tree.shows(entry) {
                 return Err(Error::NotPermitted);
             }
             place = self.restore_or_merge(run, entry, place)?.ok_or(Error::Exists)?;

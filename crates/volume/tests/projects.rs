@@ -1,0 +1,486 @@
+//! Projects: budgets that hold exactly whatever becomes of volumes, files and snapshots, projects
+//! in one another, and what somebody may do who looks after one.
+#![allow(missing_docs)]
+
+#[path = "rig/paths.rs"]
+mod paths;
+mod rig;
+
+use leeward_env::{Ctx, Groups};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, SetAttr};
+use leeward_volume::admin::{
+    self, Budget, Failure, GroupCreate, ProjectCreate, ProjectDetails, ProjectInfo, ProjectMove,
+    ProjectRemove, ProjectSet, ProjectShow, PropertyChanges, QuotaSet, SnapCreate, SnapRemove, VolumeCreate,
+    VolumeInfo, VolumeRemove, VolumeRename, VolumeSet,
+};
+use rig::{Rig, noise};
+
+const ALICE: u32 = 1000;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+impl Rig {
+    /// A group that users own; returns its number.
+    fn group(&self, name: &str) -> u32 {
+        self.admin(&GroupCreate { name: name.into(), owner: None, by: None }).gid
+    }
+
+    fn project(&self, name: &str, at: &str, owner: &str, budget: Budget) -> ProjectInfo {
+        self.admin(&create(name, at, owner, budget))
+    }
+
+    fn volume(&self, name: &str, at: &str) -> VolumeInfo {
+        self.admin(&volume(name, at))
+    }
+
+    fn shown(&self, name: &str) -> ProjectDetails {
+        self.admin(&ProjectShow { name: name.into() })
+    }
+
+    /// Bytes, inodes and volumes that a project counts.
+    fn used(&self, name: &str) -> (u64, u64, u64) {
+        let project = self.shown(name).project;
+        (project.used_bytes, project.used_files, project.volumes)
+    }
+
+    fn put(&self, path: &str, bytes: u64) -> leeward_fs::Result<()> {
+        let node = match self.at(path) {
+            Ok(node) => node,
+            Err(_) => self.make(path, Make::File)?,
+        };
+        self.write(node, 0, &noise(bytes as usize, bytes))
+    }
+}
+
+fn create(name: &str, at: &str, owner: &str, budget: Budget) -> ProjectCreate {
+    ProjectCreate {
+        name: name.into(),
+        at: at.into(),
+        owner: owner.into(),
+        budget,
+        pool: None,
+        counts_snapshots: None,
+    }
+}
+
+fn volume(name: &str, at: &str) -> VolumeCreate {
+    VolumeCreate { name: name.into(), at: at.into(), uid: ALICE, gid: ALICE, pool: None }
+}
+
+fn bytes(bytes: u64) -> Budget {
+    Budget { bytes: Some(bytes), ..Budget::default() }
+}
+
+fn moved(volume: &str, to: Option<&str>) -> ProjectMove {
+    ProjectMove { volume: volume.into(), to: to.map(String::from) }
+}
+
+/// Somebody in this group, who is no operator.
+fn looks_after(gid: u32) -> Ctx {
+    Ctx { gids: Groups::of(&[gid]), delegated: true, ..Ctx::user(ALICE, ALICE) }
+}
+
+fn errno<T: std::fmt::Debug>(refused: Result<T, Failure>) -> i32 {
+    refused.expect_err("refused").errno
+}
+
+/// A project `lab` of 1 MiB, in it `lab.inner` of 512 KiB, and volumes in both and in none.
+fn two_projects() -> (Rig, u32, u32) {
+    let rig = Rig::new();
+    let (lab, inner) = (rig.group("alice:lab"), rig.group("bob:inner"));
+    for dir in ["/p", "/p/inner"] {
+        rig.dir(dir);
+    }
+    rig.project("lab", "/p", "alice:lab", bytes(MIB));
+    let nested = rig.project("lab.inner", "/p/inner", "bob:inner", bytes(512 * KIB));
+    assert_eq!(nested.parent.as_deref(), Some("lab"));
+    for (name, at) in [("lab.a", "/p/a"), ("lab.b", "/p/b"), ("lab.inner.c", "/p/inner/c"), ("out", "/out")] {
+        rig.volume(name, at);
+    }
+    (rig, lab, inner)
+}
+
+#[test]
+fn budgets_hold_for_all_volumes_together() {
+    let (mut rig, ..) = two_projects();
+    rig.put("/p/a/f", 600 * KIB).expect("fits");
+    rig.put("/p/inner/c/f", 400 * KIB).expect("fits");
+    rig.put("/out/f", 2 * MIB).expect("in no project");
+    assert_eq!(rig.put("/p/b/f", 100 * KIB), Err(Error::Quota), "24 KiB are left");
+    assert_eq!(rig.put("/p/inner/c/more", 25 * KIB), Err(Error::Quota), "those of the outer one");
+    rig.put("/p/b/f", 24 * KIB).expect("fits exactly");
+    assert_eq!(rig.used("lab"), (MIB, 4, 3));
+    assert_eq!(rig.used("lab.inner"), (400 * KIB, 2, 1));
+    for _ in 0..2 {
+        rig.reopen();
+        assert_eq!(rig.used("lab"), (MIB, 4, 3));
+        assert_eq!(rig.put("/p/a/f", 601 * KIB), Err(Error::Quota));
+    }
+    rig.idle();
+    rig.disk = rig.disk.power_cut(3);
+    rig.start();
+    assert_eq!((rig.used("lab"), rig.used("lab.inner")), ((MIB, 4, 3), (400 * KIB, 2, 1)));
+    assert_eq!(rig.findings(), []);
+    rig.unlink("/p/inner/c/more");
+    rig.unlink("/p/inner/c/f");
+    rig.put("/p/b/f", 424 * KIB).expect("fits again");
+    assert_eq!(rig.used("lab.inner"), (0, 0, 1));
+    rig.clean();
+}
+
+#[test]
+fn the_inner_budget_holds_too_and_limits_change() {
+    let (rig, ..) = two_projects();
+    rig.put("/p/inner/c/f", 512 * KIB).expect("fits");
+    assert_eq!(rig.put("/p/inner/c/g", 1), Err(Error::Quota));
+    let set = |budget| ProjectSet { name: "lab.inner".into(), budget, ..ProjectSet::default() };
+    rig.admin(&set(bytes(0)));
+    rig.put("/p/inner/c/g", 500 * KIB).expect("no limit but the outer one");
+    assert_eq!(rig.put("/p/inner/c/h", 500 * KIB), Err(Error::Quota));
+    rig.admin(&set(Budget { files: Some(4), ..Budget::default() }));
+    rig.make("/p/inner/c/i", Make::File).expect("the fourth, with the one that found no room");
+    assert_eq!(rig.make("/p/inner/c/j", Make::Dir), Err(Error::Quota));
+    rig.clean();
+}
+
+#[test]
+fn volumes_come_and_go_with_what_they_use() {
+    let (rig, ..) = two_projects();
+    rig.put("/p/a/f", 600 * KIB).expect("fits");
+    rig.put("/out/f", 300 * KIB).expect("fits");
+    rig.admin(&moved("out", Some("lab.inner")));
+    assert_eq!((rig.used("lab"), rig.used("lab.inner")), ((900 * KIB, 2, 4), (300 * KIB, 1, 2)));
+    assert_eq!(rig.put("/out/g", 200 * KIB), Err(Error::Quota));
+    rig.admin(&moved("out", Some("lab")));
+    assert_eq!(rig.used("lab.inner"), (0, 0, 1));
+    rig.admin(&moved("out", None));
+    rig.put("/out/g", 2 * MIB).expect("in no project");
+    assert_eq!(rig.used("lab"), (600 * KIB, 1, 3));
+    rig.admin(&moved("out", Some("lab"))); // more than fits: what is there stays, nothing comes
+    assert_eq!(rig.put("/p/b/f", 1), Err(Error::Quota));
+    rig.admin(&VolumeRemove { name: "out".into() });
+    rig.put("/p/b/f", 400 * KIB).expect("fits again, at once");
+    rig.admin(&VolumeRemove { name: "lab.a".into() });
+    assert_eq!(rig.used("lab"), (400 * KIB, 1, 2));
+    rig.clean();
+    let busy = |name: &str| errno(rig.ask(&ProjectRemove { name: name.into() }));
+    assert_eq!((busy("lab"), busy("lab.inner")), (libc::EBUSY, libc::EBUSY));
+    rig.admin(&VolumeRemove { name: "lab.inner.c".into() });
+    rig.admin(&ProjectRemove { name: "lab.inner".into() });
+    rig.admin(&moved("lab.b", None));
+    rig.admin(&ProjectRemove { name: "lab".into() });
+    rig.put("/p/b/g", 2 * MIB).expect("no project any more");
+    rig.clean();
+}
+
+#[test]
+fn so_many_volumes_and_no_more() {
+    let (rig, ..) = two_projects();
+    let most = |name: &str, most| ProjectSet {
+        name: name.into(),
+        budget: Budget { volumes: Some(most), ..Budget::default() },
+        ..ProjectSet::default()
+    };
+    rig.admin(&most("lab", 4));
+    rig.volume("lab.inner.d", "/p/inner/d");
+    assert_eq!(errno(rig.ask(&volume("lab.e", "/p/e"))), libc::EDQUOT);
+    assert_eq!(errno(rig.ask(&volume("lab.inner.e", "/p/inner/e"))), libc::EDQUOT, "those of the outer one");
+    assert_eq!(errno(rig.ask(&moved("out", Some("lab")))), libc::EDQUOT);
+    rig.admin(&moved("lab.a", Some("lab.inner")));
+    rig.admin(&VolumeRemove { name: "lab.b".into() });
+    rig.volume("lab.e", "/p/e");
+    assert_eq!(rig.used("lab").2, 4);
+    rig.clean();
+}
+
+#[test]
+fn what_snapshots_hold_counts_unless_it_is_said() {
+    let (mut rig, ..) = two_projects();
+    rig.put("/p/a/f", 600 * KIB).expect("fits");
+    let snap = |name: &str| SnapCreate { path: "/p/a".into(), name: name.into() };
+    rig.admin(&snap("one"));
+    rig.unlink("/p/a/f");
+    rig.idle();
+    assert_eq!(rig.used("lab").0, 600 * KIB, "the snapshot holds it");
+    assert_eq!(rig.put("/p/b/f", 500 * KIB), Err(Error::Quota));
+    rig.reopen();
+    assert_eq!(rig.put("/p/b/f", 500 * KIB), Err(Error::Quota));
+    let count =
+        |counts| ProjectSet { name: "lab".into(), counts_snapshots: Some(counts), ..ProjectSet::default() };
+    rig.admin(&count(false));
+    assert_eq!(rig.used("lab").0, 0);
+    rig.put("/p/b/f", 500 * KIB).expect("fits without");
+    rig.admin(&count(true));
+    assert_eq!(rig.used("lab").0, 1100 * KIB);
+    rig.admin(&moved("lab.a", Some("lab.inner")));
+    assert_eq!(rig.used("lab.inner").0, 600 * KIB);
+    rig.admin(&moved("lab.a", Some("lab")));
+    assert_eq!((rig.used("lab.inner").0, rig.used("lab").0), (0, 1100 * KIB));
+    rig.admin(&SnapRemove { path: "/p/a".into(), name: "one".into() });
+    assert_eq!(rig.used("lab").0, 500 * KIB, "at once, not when it is trimmed");
+    rig.idle();
+    assert_eq!(rig.used("lab").0, 500 * KIB);
+    rig.put("/p/b/g", 500 * KIB).expect("fits");
+    rig.admin(&snap("two"));
+    rig.admin(&VolumeRemove { name: "lab.b".into() });
+    rig.clean();
+    assert_eq!(rig.used("lab").0, 0);
+}
+
+#[test]
+fn recycle_bins_make_room_oldest_first() {
+    let (rig, ..) = two_projects();
+    for name in ["lab.a", "lab.inner.c"] {
+        let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
+        rig.admin(&VolumeSet { name: name.into(), set });
+    }
+    rig.put("/p/inner/c/old", 300 * KIB).expect("fits");
+    rig.put("/p/a/new", 300 * KIB).expect("fits");
+    rig.unlink("/p/inner/c/old");
+    rig.unlink("/p/a/new");
+    rig.idle();
+    assert_eq!(rig.used("lab").0, 600 * KIB, "bins count");
+    rig.put("/p/b/f", 700 * KIB).expect("the oldest one makes room");
+    let left: Vec<String> =
+        rig.admin(&admin::BinList { path: None }).entries.into_iter().map(|entry| entry.path).collect();
+    assert_eq!(left, ["/p/a/new"]);
+    assert_eq!(rig.put("/p/b/g", 400 * KIB), Err(Error::Quota), "all bins are not enough");
+    rig.clean();
+}
+
+#[test]
+fn who_looks_after_a_project_does_so_within_it() {
+    let (rig, lab, inner) = two_projects();
+    let (lab, inner) = (looks_after(lab), looks_after(inner));
+    let refused = |ctx: &Ctx, name: &str, at: &str| errno(rig.ask_as(ctx, &volume(name, at)));
+    rig.ask_as(&lab, &volume("lab.x", "/p/x")).expect("in the place");
+    rig.ask_as(&lab, &volume("lab.inner.x", "/p/inner/x")).expect("in the inner one, too");
+    rig.ask_as(&lab, &volume("lab.y", "/p/x/y")).expect("in a volume of it");
+    rig.ask_as(&inner, &volume("lab.inner.y", "/p/inner/y")).expect("in the place");
+    assert_eq!(refused(&lab, "lab.z", "/z"), libc::EPERM, "elsewhere");
+    assert_eq!(refused(&inner, "lab.z", "/p/z"), libc::EPERM, "in the outer one");
+    assert_eq!(refused(&lab, "home.z", "/p/z"), libc::EPERM, "a name that others will want");
+    assert_eq!(refused(&lab, "lab.", "/p/z"), libc::EPERM);
+    let with_pool = VolumeCreate { pool: Some("default".into()), ..volume("lab.z", "/p/z") };
+    assert_eq!(errno(rig.ask_as(&lab, &with_pool)), libc::EPERM);
+    let rename = |ctx: &Ctx, name: &str, to: &str| {
+        rig.ask_as(ctx, &VolumeRename { name: name.into(), to: to.into() }).map(|volume| volume.name)
+    };
+    assert_eq!(rename(&lab, "lab.x", "lab.z"), Ok("lab.z".into()));
+    assert_eq!(errno(rename(&lab, "lab.z", "root2")), libc::EPERM);
+
+    let dir = |path: &str| rig.dir(path);
+    let (_, _) = (dir("/p/sub"), dir("/q"));
+    rig.ask_as(&lab, &create("lab.sub", "/p/sub", "alice:lab", bytes(KIB))).expect("in its own");
+    let refused = |ctx: &Ctx, name: &str, at: &str| {
+        errno(rig.ask_as(ctx, &create(name, at, "alice:lab", Budget::default())))
+    };
+    assert_eq!(refused(&lab, "lab.q", "/q"), libc::EPERM, "elsewhere");
+    assert_eq!(refused(&lab, "lab.p", "/p"), libc::EEXIST);
+    dir("/p/other");
+    assert_eq!(refused(&inner, "lab.inner.p", "/p/other"), libc::EPERM);
+    assert_eq!(refused(&lab, "other", "/p/other"), libc::EPERM);
+
+    let set = |ctx: &Ctx, name: &str| {
+        let request = ProjectSet { name: name.into(), budget: bytes(2 * MIB), ..ProjectSet::default() };
+        rig.ask_as(ctx, &request).map(|project| project.bytes)
+    };
+    assert_eq!(set(&lab, "lab.inner"), Ok(2 * MIB));
+    assert_eq!(errno(set(&lab, "lab")), libc::EPERM, "nobody gives himself more");
+    assert_eq!(errno(set(&inner, "lab.inner")), libc::EPERM);
+    let place = ProjectSet { name: "lab.inner".into(), at: Some("/q".into()), ..ProjectSet::default() };
+    assert_eq!(errno(rig.ask_as(&lab, &place)), libc::EPERM);
+
+    rig.ask_as(&lab, &moved("lab.a", Some("lab.inner"))).expect("between his own");
+    assert_eq!(errno(rig.ask_as(&lab, &moved("out", Some("lab")))), libc::EPERM);
+    assert_eq!(errno(rig.ask_as(&lab, &moved("lab.b", None))), libc::EPERM);
+    assert_eq!(errno(rig.ask_as(&inner, &moved("lab.a", Some("lab")))), libc::EPERM);
+    let seen = |ctx: &Ctx| -> Vec<String> {
+        let list = rig.ask_as(ctx, &admin::ProjectList).expect("listed");
+        list.projects.into_iter().map(|project| project.name).collect()
+    };
+    assert_eq!((seen(&lab).len(), seen(&inner)), (3, vec!["lab.inner".to_string()]));
+    assert_eq!(errno(rig.ask_as(&inner, &ProjectShow { name: "lab".into() })), libc::EPERM);
+    rig.ask_as(&lab, &ProjectRemove { name: "lab.sub".into() }).expect("an empty one of his own");
+    assert_eq!(errno(rig.ask_as(&lab, &ProjectRemove { name: "lab".into() })), libc::EPERM);
+    rig.clean();
+}
+
+#[test]
+fn its_group_takes_snapshots_of_its_volumes() {
+    let (rig, lab, inner) = two_projects();
+    let take = |ctx: &Ctx, path: &str| {
+        let name = format!("of-{}", ctx.gids.all()[0]);
+        rig.ask_as(ctx, &SnapCreate { path: path.into(), name }).map(drop)
+    };
+    let other = Ctx::user(7, 7);
+    let as_other = |gid| Ctx { gids: Groups::of(&[gid]), ..other };
+    take(&as_other(lab), "/p/b").expect("its volume");
+    take(&as_other(lab), "/p/inner/c").expect("one of the inner project");
+    take(&as_other(inner), "/p/inner/c").expect("its volume");
+    assert_eq!(errno(take(&as_other(inner), "/p/b")), libc::EPERM);
+    assert_eq!(errno(take(&as_other(lab), "/out")), libc::EPERM);
+    rig.clean();
+}
+
+#[test]
+fn delegates_set_so_many_quotas_and_no_more() {
+    let (rig, lab, _) = two_projects();
+    let lab = looks_after(lab);
+    let set = |n: u32| {
+        let path = format!("/p/a/d{n}");
+        rig.dir(&path);
+        rig.ask_as(&lab, &QuotaSet { path, bytes: Some(KIB), files: None })
+    };
+    for n in 0..1000 {
+        set(n).expect("set");
+    }
+    assert_eq!(errno(set(1000)), libc::EDQUOT);
+    let again = QuotaSet { path: "/p/a/d7".into(), bytes: Some(2 * KIB), files: None };
+    rig.ask_as(&lab, &again).expect("that one exists");
+    rig.admin(&QuotaSet { path: "/p/a/d1000".into(), bytes: Some(KIB), files: None });
+}
+
+#[test]
+fn names_places_and_groups_are_there_once() {
+    let (rig, ..) = two_projects();
+    let refused =
+        |name: &str, at: &str, owner: &str| errno(rig.ask(&create(name, at, owner, Budget::default())));
+    rig.dir("/q");
+    rig.file("/file", b"x");
+    assert_eq!(refused("lab", "/q", "alice:lab"), libc::EEXIST);
+    assert_eq!(refused("q", "/p", "alice:lab"), libc::EEXIST);
+    assert_eq!(refused("q", "/none", "alice:lab"), libc::ENOENT);
+    assert_eq!(refused("q", "/file", "alice:lab"), libc::ENOTDIR);
+    assert_eq!(refused("q", "/q", "alice:none"), libc::ENOENT);
+    for wrong in ["", ".q", "-q", "a b", "a/b", "ä", &"x".repeat(101)] {
+        assert_eq!(refused(wrong, "/q", "alice:lab"), libc::EINVAL, "{wrong:?}");
+    }
+    let group = admin::GroupRemove { name: "alice:lab".into(), by: None };
+    assert_eq!(errno(rig.ask(&group)), libc::EBUSY);
+    let mut at = "/q".to_string();
+    for n in 0..8 {
+        rig.project(&format!("deep{n}"), &at, "alice:lab", Budget::default());
+        at.push_str("/q");
+        rig.dir(&at);
+    }
+    assert_eq!(refused("deep8", &at, "alice:lab"), libc::ENOSPC);
+    let place = |to: &str| ProjectSet { name: "deep7".into(), at: Some(to.into()), ..ProjectSet::default() };
+    rig.admin(&place(&at));
+    assert_eq!(errno(rig.ask(&place("/out"))), libc::EINVAL, "in another project");
+    let outer = ProjectSet { name: "lab".into(), at: Some("/q".into()), ..ProjectSet::default() };
+    assert_eq!(errno(rig.ask(&outer)), libc::EINVAL, "the inner one is below the place that it has");
+    rig.clean();
+}
+
+/// Whatever is done, what is counted is what is there.
+#[test]
+fn counts_are_right_whatever_is_done() {
+    for seed in 0..12 {
+        let (mut rig, ..) = two_projects();
+        let mut random = seed * 2 + 1;
+        let mut next = |below: u64| {
+            random =
+                u64::wrapping_mul(random, 6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let places = ["/p/a", "/p/b", "/p/inner/c", "/out"];
+        let names = ["lab.a", "lab.b", "lab.inner.c", "out"];
+        for step in 0..60 {
+            let place = next(4) as usize;
+            let path = format!("{}/f{}", places[place], next(3));
+            let (dir, node) = (rig.at(places[place]).expect("there"), rig.at(&path));
+            let name = path.rsplit_once('/').expect("a slash").1.as_bytes();
+            // what is over a budget, or not there, is refused
+            let _ = match next(10) {
+                0..4 => rig.put(&path, next(300) * KIB),
+                4 => rig.call(Op::Unlink { dir, name, over: Precondition::Any }).map(drop),
+                5 => node.and_then(|node| {
+                    let set = SetAttr { size: Some(next(200) * KIB), ..SetAttr::default() };
+                    rig.call(Op::SetAttr { node, set }).map(drop)
+                }),
+                6 => {
+                    let snap = SnapCreate { path: places[place].into(), name: format!("s{step}") };
+                    rig.admin(&snap);
+                    Ok(())
+                }
+                7 => {
+                    let shown = rig.admin(&admin::SnapList { path: None, volume: None }).snapshots;
+                    if let Some(snap) = shown.first() {
+                        rig.admin(&SnapRemove { path: snap.path.clone(), name: snap.name.clone() });
+                    }
+                    Ok(())
+                }
+                8 => {
+                    let to = [Some("lab"), Some("lab.inner"), None][next(3) as usize];
+                    rig.admin(&moved(names[place], to));
+                    Ok(())
+                }
+                _ => {
+                    match next(3) {
+                        0 => rig.reopen(),
+                        1 => rig.idle(),
+                        _ => {
+                            rig.admin(&admin::SyncAll);
+                            rig.disk = rig.disk.power_cut(seed);
+                            rig.start();
+                        }
+                    }
+                    Ok(())
+                }
+            };
+        }
+        let held = |names: &[&str]| -> u64 {
+            let usage = rig.admin(&admin::SnapUsageList { volume: None }).usage;
+            usage.iter().filter(|u| names.contains(&&*u.volume)).map(|u| u.held_bytes).sum()
+        };
+        rig.admin(&admin::SyncAll);
+        for project in ["lab", "lab.inner"] {
+            let shown = rig.shown(project);
+            let inner = shown.projects.iter().flat_map(|inner| rig.shown(inner).volume_list);
+            let volumes: Vec<_> = shown.volume_list.iter().cloned().chain(inner).collect();
+            let live: u64 = volumes.iter().map(|volume| volume.used_bytes).sum();
+            let names: Vec<&str> = volumes.iter().map(|volume| &*volume.name).collect();
+            assert_eq!(shown.project.used_bytes, live + held(&names), "seed {seed}, {project}");
+        }
+        rig.clean();
+        let root = NodeId::ROOT;
+        rig.call(Op::GetAttr { node: root }).expect("there");
+    }
+}
+
+#[test]
+fn restores_are_counted() {
+    let (rig, ..) = two_projects();
+    let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
+    rig.admin(&VolumeSet { name: "lab.a".into(), set });
+    rig.dir("/p/a/d");
+    rig.file("/p/a/d/text", b"first\n");
+    rig.admin(&SnapCreate { path: "/p/a".into(), name: "before".into() });
+    rig.file("/p/a/d/text", b"second\n");
+    let check = |step: &str| {
+        rig.idle();
+        let used = rig.used("lab");
+        assert_eq!(rig.findings(), [], "{step}");
+        let reopened = {
+            let held = rig.admin(&admin::SnapUsageList { volume: None }).usage;
+            held.iter().map(|u| u.held_bytes).sum::<u64>()
+        };
+        let live: u64 = rig.shown("lab").volume_list.iter().map(|v| v.used_bytes).sum();
+        assert_eq!(used.0, live + reopened, "{step}");
+    };
+    check("overwritten");
+    let restore = admin::SnapRestore {
+        path: "/p/a".into(),
+        name: "before".into(),
+        what: "d/text".into(),
+        to: None,
+        in_place: true,
+    };
+    rig.admin(&restore);
+    check("restored");
+    rig.unlink("/p/a/d/text");
+    check("removed");
+    rig.admin(&admin::BinRestore { path: "/p/a/d/text".into(), to: None, at_secs: None });
+    check("restored from the bin");
+}
