@@ -14,7 +14,7 @@ as() { (cd "$MNT" && exec setpriv --reuid "$1" --regid "$1" --init-groups --inh-
 
 refused() {
   if "$@" >"$WORK/refused" 2>&1; then say "was allowed: $*"; return 1; fi
-  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|do not look after|that you look after|is changed by|only between projects|only root|may take and remove}" "$WORK/refused" ||
+  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|do not look after|that you look after|is changed by|only between projects|are made on the machine that serves|only root|may take and remove}" "$WORK/refused" ||
     { cat "$WORK/refused"; return 1; }
 }
 json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
@@ -135,8 +135,12 @@ $ALICE report census ./old
 $ALICE audit ./old
 $ALICE bin empty old
 $ALICE flow weight $ALICE 1000
-$ALICE user list
-$ALICE key list
+$ALICE key list $BEA
+$ALICE key create $BEA
+$ALICE key revoke $BEA --all
+$ALICE user create robot --uid 70001
+$ALICE user disable $BEA
+$ALICE token create $ALICE --read
 $ALICE pool list
 $ALICE fsck
 $ALICE project set atlas --owner $ALICE:atlas
@@ -167,6 +171,19 @@ END
   WORDS='no project that you look after' refused as "$ALICE" "$LEE" volume create atlas.z --at ./projects/atlas/z
   lee group add "$ALICE:atlas" "$ALICE"
   as "$ALICE" "$LEE" quota set atlas.raw --bytes 9M
+}
+
+keys_of_ones_own() {
+  local id
+  if [ "$CHANNEL" = remote ]; then
+    WORDS='are made on the machine that serves the cell' refused as "$ALICE" "$LEE" key create
+    return
+  fi
+  id=$(as "$ALICE" "$LEE" key create --label laptop --json | json '["access_key_id"]')
+  [ "$(as "$ALICE" "$LEE" key list --json | json '["keys"][0]["label"]')" = laptop ]
+  [ "$(as "$BEA" "$LEE" key list --json | json '["keys"]')" = '[]' ]
+  refused as "$BEA" "$LEE" key revoke "$ALICE" "$id"
+  as "$ALICE" "$LEE" key revoke "$ALICE" "$id"
 }
 
 projects_nest() {
@@ -212,6 +229,7 @@ run volumes its_group_makes_volumes
 run budget the_budget_is_exact
 run owners what_it_does_with_its_volumes
 run others and_nothing_else
+run keys keys_of_ones_own
 run nested projects_nest
 run last projects_last
 suite_end

@@ -408,3 +408,36 @@ fn fsck_finds_samples_that_no_version_wrote() {
         assert!(!rig.findings().is_empty(), "{key:?}");
     }
 }
+
+#[test]
+fn projects_are_told_with_those_in_them_and_summed_once() {
+    let rig = Rig::new();
+    let first = rig.today();
+    rig.admin(&admin::GroupCreate { name: "a:lab".into(), owner: None, by: None });
+    let project = |name: &str, at: &str| {
+        rig.dir(at);
+        let budget = admin::Budget { bytes: Some(1 << 20), ..admin::Budget::default() };
+        let (name, at, owner) = (name.into(), at.into(), "a:lab".into());
+        let create = admin::ProjectCreate { name, at, owner, budget, pool: None, counts_snapshots: None };
+        u64::from(rig.admin(&create).id)
+    };
+    let (outer, inner) = (project("lab", "/p"), project("lab.in", "/p/in"));
+    for (name, at) in [("lab.v", "/p/v"), ("lab.in.w", "/p/in/w")] {
+        rig.admin(&admin::VolumeCreate { name: name.into(), at: at.into(), uid: ALICE, gid: 0, pool: None });
+        rig.file(&format!("{at}/f"), &noise(8192, 1));
+    }
+    rig.later(1);
+    rig.unlink("/p/in/w/f");
+    rig.later(1);
+    let days = |id| bytes(&rig.row(Sampled::Project, first.plus(1), None, id).days);
+    assert_eq!((days(outer), days(inner)), (vec![16_384, 8192, 8192], vec![8192, 0, 0]));
+    assert_eq!(bytes(&rig.report(Sampled::Project, first.plus(1), None).days), [16_384, 8192, 8192]);
+    let row = rig.row(Sampled::Project, first, None, inner);
+    assert_eq!((row.name.as_deref(), row.limit_bytes), (Some("lab.in"), 1 << 20));
+    rig.admin(&admin::VolumeRemove { name: "lab.in.w".into() });
+    rig.admin(&admin::ProjectRemove { name: "lab.in".into() });
+    rig.later(1);
+    let gone = rig.row(Sampled::Project, first, None, inner);
+    assert_eq!((gone.name.as_deref(), gone.gone, gone.end.bytes), (Some("lab.in"), Some(rig.today()), 0));
+    assert_eq!(rig.findings(), []);
+}

@@ -3,14 +3,15 @@
 use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::{size, when};
+use crate::{size, system, when};
 use leeward_volume::admin::{self, KeyInfo};
 
 /// Create, list and revoke S3 keys
 ///
 /// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user.
 /// Its secret is shown only once, when the key is made. If it is lost, make another key. `--json`
-/// prints access_key_id and secret_access_key.
+/// prints access_key_id and secret_access_key. On the machine that serves the cell everybody may do
+/// this for himself; for others, operators do.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,15 +22,15 @@ pub struct Args {
 enum Action {
     /// Create a key, and show its secret this once
     Create {
-        /// A user of this machine or of the cell
-        user: String,
+        /// A user of this machine or of the cell [default: you]
+        user: Option<String>,
         /// A label, to tell the key from others
         #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
     },
     /// List keys, without their secrets
     List {
-        /// Of this user [default: of all]
+        /// Of this user [default: you; as root, all]
         user: Option<String>,
     },
     /// Revoke keys: they open no door from now on
@@ -51,9 +52,17 @@ enum Action {
 /// What the cell says, or that there is no such user.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { user, label } => create(invocation, user, label),
-        Action::List { user } => list(invocation, user),
+        Action::Create { user, label } => create(invocation, user.map_or_else(own_name, Ok)?, label),
+        Action::List { user } => list(invocation, user.or_else(|| own_name().ok())),
         Action::Revoke { user, access_key_id, .. } => revoke(invocation, user, access_key_id),
+    }
+}
+
+/// The name of the user who gives the command.
+fn own_name() -> Result<String, Fail> {
+    match system::uid() {
+        0 => Err(Fail::new("name a user: nobody acts as root through a door")),
+        uid => Ok(system::user_name(uid)),
     }
 }
 

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 50] = [
+const ALLOWED: [&str; 56] = [
     "AclSet",
     "AclShow",
     "BinEmpty",
@@ -58,6 +58,9 @@ const ALLOWED: [&str; 50] = [
     "GroupRemove",
     "GroupSet",
     "GroupShow",
+    "KeyCreate",
+    "KeyList",
+    "KeyRevoke",
     "OwnerLimit",
     "OwnerUsage",
     "ProjectCreate",
@@ -81,6 +84,9 @@ const ALLOWED: [&str; 50] = [
     "SnapUsageList",
     "UsageReport",
     "UsageShow",
+    "UserCreate",
+    "UserList",
+    "UserShow",
     "VolumeAllow",
     "VolumeCreate",
     "VolumeList",
@@ -367,6 +373,12 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
             let is_its_own = eyes.volumes().is_none_or(|names| names.contains(name));
             if is_its_own { Ok(()) } else { Err(refused(libc::ENOENT, format!("no volume {name}"))) }
         }
+        A::KeyCreate(r) => eyes.is_here(&r.user),
+        A::KeyRevoke(r) => eyes.is_here(&r.user),
+        A::KeyList(r) => r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.is_here(user)),
+        A::UserShow(r) => eyes.is_here(&r.name),
+        A::UserList(_) => eyes.name().and_then(|own| eyes.is_here(&own)),
+        A::UserCreate(r) if r.uid.is_none() && r.gids.is_empty() => eyes.is_here(&r.name),
         _ => eyes.check_groups(request).unwrap_or(as_delegate),
     }
 }
@@ -429,6 +441,11 @@ fn shown(eyes: &Eyes<'_>, request: &AnyRequest, reply: AnyReply) -> AnyReply {
         (_, AnyReply::VolumeList(mut list)) => {
             list.volumes.retain(|volume| !volume.removing && eyes.is_his(volume.id));
             AnyReply::VolumeList(list)
+        }
+        (_, AnyReply::UserList(mut list)) => {
+            let own = eyes.name().ok();
+            list.users.retain(|user| own.as_ref() == Some(&user.name));
+            AnyReply::UserList(list)
         }
         (_, AnyReply::ScheduleList(mut list)) => {
             list.schedules.retain(|schedule| eyes.looks_after_path(&schedule.path));
@@ -493,6 +510,22 @@ impl Eyes<'_> {
             };
             refused(libc::EPERM, text)
         })
+    }
+
+    /// A key opens doors for all that its user may, wherever it is used, and lasts: so only who is
+    /// the user on the machine that serves the cell gets one, not who is said to be elsewhere.
+    fn is_here(&self, user: &str) -> Checked<()> {
+        if self.ctx.uid == 0 || self.name()? != user {
+            return Err(for_operators());
+        }
+        match self.asker.host.is_empty() {
+            true => Ok(()),
+            false => {
+                let text =
+                    format!("keys of yours are made on the machine that serves the cell, {}", system::host());
+                Err(refused(libc::EPERM, text))
+            }
+        }
     }
 
     /// Requests about groups; `None`: it is about something else.
@@ -687,12 +720,18 @@ impl Eyes<'_> {
                 let gids = std::iter::once(ctx.gid).chain(gids.iter().copied());
                 in_all_volumes(gids.map(u64::from).collect())?
             }
+            Sampled::Project => {
+                in_all_volumes(self.cell.projects_looked_after(ctx).into_iter().map(u64::from).collect())?
+            }
             Sampled::Pool => return Err(for_operators()),
         };
         let only: Vec<u64> =
             own.into_iter().filter(|id| request.only.is_empty() || request.only.contains(id)).collect();
         match only.is_empty() {
-            true => Err(refused(libc::ENOENT, "you own no volume of this cell that this host may use")),
+            true => Err(refused(
+                libc::ENOENT,
+                "nothing of this is yours in this cell, or this host may not use it",
+            )),
             false => Ok(UsageReport { only, ..request.clone() }),
         }
     }
@@ -808,7 +847,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 49] = [
+    const FOR_OPERATORS: [&str; 43] = [
         "GroupRange",
         "EventVerify",
         "VolumeMoveData",
@@ -840,13 +879,7 @@ mod tests {
         "FlowReset",
         "FlowList",
         "BucketSet",
-        "UserCreate",
         "UserSet",
-        "UserList",
-        "UserShow",
-        "KeyCreate",
-        "KeyList",
-        "KeyRevoke",
         "TokenKeyShow",
         "TokenRevoke",
         "HostAdd",

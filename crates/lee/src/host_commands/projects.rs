@@ -64,6 +64,9 @@ impl HostCommands {
                 | A::ScheduleRemove(_)
                 | A::BucketCreate(_)
                 | A::BucketRemove(_)
+                | A::KeyCreate(_)
+                | A::KeyRevoke(_)
+                | A::UserCreate(_)
         )
     }
 }

@@ -396,6 +396,12 @@ impl Cell {
         st.volumes.keys().copied().filter(is_his).collect()
     }
 
+    /// Numbers of the projects that the caller looks after.
+    pub fn projects_looked_after(&self, ctx: &Ctx) -> Vec<u32> {
+        let st = self.shard.lock();
+        st.projects.iter().map(|(id, _)| id).filter(|id| st.projects.is_owner(ctx, Some(*id))).collect()
+    }
+
     /// The name of the project of a volume.
     pub fn project_of(&self, volume: u32) -> Option<String> {
         self.shard.project_name_of(volume)

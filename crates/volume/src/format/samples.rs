@@ -1,5 +1,6 @@
-//! Records of usage samples: what each volume, user, group and pool used at the beginning of a day.
-//! A record has the samples of up to 256 neighbours of one kind. docs/FORMAT.md describes them.
+//! Records of usage samples: what each volume, user, group, pool and project used at the beginning
+//! of a day. A record has the samples of up to 256 neighbours of one kind. docs/FORMAT.md describes
+//! them.
 //!
 //! The first record of a month is whole. Those after it have what differs from the day before, and
 //! a day on which nothing differs has none.
@@ -25,11 +26,14 @@ pub enum Sampled {
     Group,
     /// Pools, by number.
     Pool,
+    /// Projects, by number, each with those in it.
+    Project,
 }
 
 impl Sampled {
     /// All, in the order of their numbers in keys.
-    pub const ALL: [Sampled; 4] = [Sampled::Volume, Sampled::User, Sampled::Group, Sampled::Pool];
+    pub const ALL: [Sampled; 5] =
+        [Sampled::Volume, Sampled::User, Sampled::Group, Sampled::Pool, Sampled::Project];
 }
 
 /// Up to 256 neighbours.
@@ -61,7 +65,7 @@ impl Chunk {
         Some(Chunk { of, number: id & ((1 << KIND_SHIFT) - 1) })
     }
 
-    /// The number of a volume, user, group or pool.
+    /// The number of a volume, user, group, pool or project.
     pub fn member(self, at: u8) -> u64 {
         self.number << MEMBER_BITS | u64::from(at)
     }
@@ -75,7 +79,7 @@ pub struct Amounts {
     /// Inodes, directories among them; of a pool 0.
     pub inodes: u64,
     /// Of a volume the day of its last change, by its event log (0: it has none); of a pool its
-    /// size in bytes; else 0.
+    /// size in bytes; of a project the number of the one that it is in, or 0; else 0.
     pub more: u64,
 }
 

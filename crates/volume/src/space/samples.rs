@@ -1,10 +1,12 @@
-//! Keeps what volumes, users, groups and pools use: once a day, in bounded steps in the background,
-//! a chunk of up to 256 of them a step. Where a day's sampling is, is stored with each chunk.
+//! Keeps what volumes, users, groups, pools and projects use: once a day, in bounded steps in the
+//! background, a chunk of up to 256 of them a step. Where a day's sampling is, is stored with each
+//! chunk.
 //!
 //! A day begins at 0:00 UTC. A cell that is not served then is sampled when it is, and a day on
 //! which it is not has no samples. When the clock is set, the days that it shows are sampled:
 //! samples of days that are yet to come stay, and say so much and no more.
 
+use crate::format::inode::Stats;
 use crate::format::keys;
 use crate::format::samples::{
     Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Samples, first_of_month,
@@ -12,6 +14,7 @@ use crate::format::samples::{
 };
 use crate::format::stored::Stored;
 use crate::shard::Shard;
+use crate::state::quota::QuotaOf;
 use crate::state::{Effect, State};
 use crate::tx::{Tx, TxResult};
 use leeward_env::Work;
@@ -34,7 +37,7 @@ const MONTH_RECORDS: usize = 32;
 /// What a chunk is now. Who has a name and no sample is there, but nobody knows now what it uses.
 pub(crate) struct Now {
     samples: Samples,
-    /// Names and owners of volumes and pools.
+    /// Names and owners of volumes, pools and projects.
     names: BTreeMap<u8, (String, u32)>,
 }
 
@@ -120,6 +123,13 @@ impl Shard {
             }
             Sampled::User => owned(&self.lock(), UserOrGroup::User(id as u32)),
             Sampled::Group => owned(&self.lock(), UserOrGroup::Group(id as u32)),
+            Sampled::Project => {
+                let (st, of) = (self.lock(), QuotaOf::Project(id as u32));
+                let Some(project) = st.projects.get(id as u32) else { return Ok(None) };
+                let used = st.quotas.of(of).map_or(Stats::default(), |quota| quota.used);
+                let bytes = whole(used.bytes + st.held_in_quota(of));
+                Amounts { bytes, inodes: whole(used.inodes()), more: project.parent.into() }
+            }
             Sampled::Pool => {
                 self.look_at_space(id as _);
                 let pool = self.pools.get(id as _).filter(|pool| pool.why_away().is_none());
@@ -150,6 +160,7 @@ impl State {
             Sampled::User | Sampled::Group if !self.owners.is_counted(None) => None,
             Sampled::User => self.owners.next_in_cell(UserOrGroup::User(id)),
             Sampled::Group => self.owners.next_in_cell(UserOrGroup::Group(id)),
+            Sampled::Project => self.projects.next_from(id).map(u64::from),
             Sampled::Pool if from == 0 => Some(0),
             Sampled::Pool => self.pools.keys().map(|id| u64::from(*id)).find(|id| *id >= from),
         }
@@ -165,7 +176,7 @@ impl State {
         members
     }
 
-    /// The name and the owner of a volume or a pool.
+    /// The name and the owner of a volume, a pool or a project.
     fn sampled_name(&self, of: Sampled, id: u64) -> Option<(String, u32)> {
         match of {
             Sampled::Volume => {
@@ -173,6 +184,7 @@ impl State {
                 volume.map(|v| (v.name.clone(), v.uid))
             }
             Sampled::Pool => Some((self.pool_name(id as _), 0)),
+            Sampled::Project => self.projects.get(id as u32).map(|project| (project.name.clone(), 0)),
             Sampled::User | Sampled::Group => None,
         }
     }

@@ -42,6 +42,11 @@ impl Projects {
         self.by_id.iter().map(|(id, record)| (*id, record))
     }
 
+    /// The first of them with this number or a higher one.
+    pub fn next_from(&self, id: u32) -> Option<u32> {
+        self.by_id.range(id..).next().map(|(id, _)| *id)
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.by_id.len()

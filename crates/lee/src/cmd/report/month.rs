@@ -43,6 +43,7 @@ struct Told {
     volumes: UsageReported,
     users: UsageReported,
     groups: UsageReported,
+    projects: UsageReported,
     pools: UsageReported,
     /// Pools over a longer time, each day.
     pools_before: UsageReported,
@@ -89,6 +90,7 @@ fn ask(session: &mut Session, from: Day, to: Option<Day>) -> Result<Told, Fail> 
     Ok(Told {
         users: ask(Sampled::User, from, false)?,
         groups: ask(Sampled::Group, from, false)?,
+        projects: ask(Sampled::Project, from, false)?,
         pools: ask(Sampled::Pool, from, false)?,
         pools_before: ask(Sampled::Pool, before, true)?,
         volumes,
@@ -134,6 +136,8 @@ fn parts(told: &Told) -> Vec<Part> {
     ];
     const SOON: &[Column] =
         &[Column::Name, Column::Owner, Column::End, Column::Growth, Column::Limit, Column::Full];
+    const PROJECT: &[Column] =
+        &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Files, Column::Limit];
     const OWNER: &[Column] =
         &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Average, Column::Files];
     let part = |part, title: &str, columns, rows| Part { part, title: title.into(), columns, rows };
@@ -147,6 +151,12 @@ fn parts(told: &Told) -> Vec<Part> {
             "Volumes that are nearly full, or will be within 30 days",
             SOON,
             soon_full(told, &live),
+        ),
+        part(
+            "projects",
+            "Projects, each with those in it",
+            PROJECT,
+            top(&rows_of(&told.projects), |row| row.usage.end.bytes as i64),
         ),
         part("largest_volumes", "Largest volumes", VOLUME, top(&live, |row| row.usage.end.bytes as i64)),
         part("grown_volumes", "Volumes that grew most", VOLUME, top(&live, Row::growth)),
@@ -244,6 +254,7 @@ mod tests {
             volumes: reported(Sampled::Volume, volumes),
             users: reported(Sampled::User, vec![volume(0, "", 5, 6)]),
             groups: reported(Sampled::Group, Vec::new()),
+            projects: reported(Sampled::Project, Vec::new()),
             pools: reported(Sampled::Pool, vec![pool()]),
             pools_before: reported(Sampled::Pool, vec![pool()]),
         }

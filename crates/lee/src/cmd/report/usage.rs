@@ -1,4 +1,4 @@
-//! `lee report usage`: what each volume, user, group or pool used in a time.
+//! `lee report usage`: what each volume, user, group, pool or project used in a time.
 
 use super::paper::{Column, Paper, Part, Row, comma_separated};
 use super::{Form, parse_day, today};
@@ -10,7 +10,8 @@ use clap::ValueEnum;
 use leeward_volume::admin::{Day, Sampled, UsageReport, UsageReported, UsedOnDay};
 use serde_json::json;
 
-/// What volumes, users, groups or pools used in a time: at its beginning, its end, and each day
+/// What volumes, users, groups, pools or projects used in a time: at its beginning, its end, and
+/// each day
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only of these [default: of all]
@@ -42,6 +43,8 @@ enum By {
     Group,
     /// Pools, by the space that is taken on their disks
     Pool,
+    /// Projects, each with those in it
+    Project,
 }
 
 impl By {
@@ -51,6 +54,7 @@ impl By {
             By::User => Sampled::User,
             By::Group => Sampled::Group,
             By::Pool => Sampled::Pool,
+            By::Project => Sampled::Project,
         }
     }
 
@@ -60,6 +64,7 @@ impl By {
             By::User => "users",
             By::Group => "groups",
             By::Pool => "pools",
+            By::Project => "projects",
         }
     }
 }
@@ -133,6 +138,17 @@ fn columns(by: By) -> &'static [Column] {
             Column::Files,
             Column::Limit,
             Column::Changed,
+            Column::Gone,
+        ],
+        By::Project => &[
+            Column::Name,
+            Column::Begin,
+            Column::End,
+            Column::Growth,
+            Column::Average,
+            Column::Peak,
+            Column::Files,
+            Column::Limit,
             Column::Gone,
         ],
         By::User | By::Group => &[

@@ -1,4 +1,4 @@
-//! What volumes, users, groups and pools used in a time, from the samples of its days.
+//! What volumes, users, groups, pools and projects used in a time, from the samples of its days.
 
 use super::Day;
 use crate::admin::failure::about;
@@ -22,7 +22,7 @@ const MONTHS_BACK: u32 = 24;
 /// Days of all rows together that one answer has at most.
 const DAYS_MAX: usize = 1 << 20;
 
-/// Tells what volumes, users, groups or pools used in a time.
+/// Tells what volumes, users, groups, pools or projects used in a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UsageReport {
     /// Of what.
@@ -56,12 +56,12 @@ pub struct UsedOnDay {
     pub used: Used,
 }
 
-/// What one volume, user, group or pool used.
+/// What one volume, user, group, pool or project used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageOf {
-    /// Number of the volume or pool, id of the user or group.
+    /// Number of the volume, pool or project, id of the user or group.
     pub id: u64,
-    /// Of a volume or a pool: its name, or the last that it had.
+    /// Of a volume, a pool or a project: its name, or the last that it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Of a volume: its owner, or the last that it had.
@@ -82,7 +82,7 @@ pub struct UsageOf {
     /// The day on which it was found to be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone: Option<Day>,
-    /// Of a volume its quota now, of a pool its size at the end: bytes; 0: none.
+    /// Of a volume or a project its limit now, of a pool its size at the end: bytes; 0: none.
     pub limit_bytes: u64,
     /// Each day, from the first of which it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,7 @@ pub struct UsageReported {
     pub kept_from: Option<Day>,
     /// By number; without those that used nothing in that time.
     pub rows: Vec<UsageOf>,
-    /// The sum of all, each day.
+    /// The sum of all, each day; of projects, of those that are in no other.
     pub days: Vec<UsedOnDay>,
 }
 
@@ -142,7 +142,7 @@ impl Request for UsageReport {
                 if !self.only.is_empty() && !self.only.contains(&id) {
                     continue;
                 }
-                let mut row = run.row(id, &mut sums, self.daily.then(Vec::new));
+                let mut row = run.row((self.of, id), &mut sums, self.daily.then(Vec::new));
                 shard.name_sampled(self, names.0.get(&at), run.last(to), &mut row);
                 days += row.days.len();
                 if days > DAYS_MAX {
@@ -254,6 +254,14 @@ impl Shard {
                     (row.name, row.gone) = (Some(st.pool_name(row.id as _)), None);
                 }
             }
+            Sampled::Project => match st.projects.get(id) {
+                Some(project) => {
+                    (row.name, row.gone) = (Some(project.name.clone()), None);
+                    row.limit_bytes = project.limit.0;
+                }
+                None if row.gone.is_none() && request.to.is_none() => row.gone = Some(Day(self.today())),
+                None => {}
+            },
             Sampled::User | Sampled::Group => {}
         }
     }
@@ -290,7 +298,7 @@ impl Run {
         step.map(|(_, amounts)| *amounts).unwrap_or_default()
     }
 
-    fn row(&self, id: u64, sums: &mut Sums, mut days: Option<Vec<UsedOnDay>>) -> UsageOf {
+    fn row(&self, (of, id): (Sampled, u64), sums: &mut Sums, mut days: Option<Vec<UsedOnDay>>) -> UsageOf {
         let (from, to) = (sums.from, sums.to);
         let (mut total, mut peak) = (0u128, 0);
         for (n, (day, amounts)) in self.0.iter().enumerate() {
@@ -299,7 +307,10 @@ impl Run {
             if begin >= end {
                 continue;
             }
-            sums.add(begin, end, *amounts);
+            // what is in another project is in the sum with that
+            if of != Sampled::Project || amounts.more == 0 {
+                sums.add(begin, end, *amounts);
+            }
             if let Some(days) = &mut days {
                 days.extend((begin.0..end.0).map(|day| UsedOnDay { day: Day(day), used: used(amounts) }));
             }
