@@ -14,7 +14,7 @@ as() { (cd "$MNT" && exec setpriv --reuid "$1" --regid "$1" --init-groups --inh-
 
 refused() {
   if "$@" >"$WORK/refused" 2>&1; then say "was allowed: $*"; return 1; fi
-  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|do not look after|that you look after|is changed by|only between projects|are made on the machine that serves|only root|may take and remove}" "$WORK/refused" ||
+  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|look after no|that you look after|is changed by|only between projects|are made on the machine that serves|only root|may take and remove}" "$WORK/refused" ||
     { cat "$WORK/refused"; return 1; }
 }
 json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
@@ -35,7 +35,7 @@ an_operator_gives_a_project() {
   lee volume create old --at /old
   [ "$(as "$ALICE" "$LEE" project list --json | json '["projects"][0]["name"]')" = atlas ]
   [ "$(as "$EVE" "$LEE" project list --json | json '["projects"]')" = '[]' ]
-  WORDS='do not look after project atlas' refused as "$EVE" "$LEE" project show atlas
+  WORDS='look after no project atlas' refused as "$EVE" "$LEE" project show atlas
 }
 
 its_group_makes_volumes() {
@@ -202,7 +202,6 @@ projects_nest() {
   WORDS='is in project atlas.muon' refused as "$ALICE" "$LEE" project remove atlas.muon
   as "$ALICE" "$LEE" volume remove atlas.muon.one
   as "$ALICE" "$LEE" project remove atlas.muon
-  WORDS='looks after project atlas' refused as "$ALICE" "$LEE" group remove "$ALICE:atlas"
 }
 
 projects_last() {

@@ -40,7 +40,7 @@ impl Principal {
             call: None,
             again: None,
             foretold: None,
-            delegated: false,
+            delegate: None,
             pid: 0,
             flow: Flow { uid: self.uid, job: 0 },
             class: Class::Batch,

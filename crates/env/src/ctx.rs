@@ -362,9 +362,9 @@ pub struct Ctx {
     pub again: Option<Told>,
     /// The client has told its program already what comes of it.
     pub foretold: Option<Foretold>,
-    /// An admin request is asked by somebody who looks after projects, and is no operator: `gids`
-    /// has all groups of the cell that he is in.
-    pub delegated: bool,
+    /// An admin request is asked by somebody who is no operator, and looks after the projects of
+    /// these groups: those that the cell knows him to be in, whatever `gids` says.
+    pub delegate: Option<Groups>,
     /// Process id of the caller where there is one, else 0.
     pub pid: u32,
     /// The flow that pays for the request.
@@ -392,7 +392,7 @@ impl Ctx {
             call: None,
             again: None,
             foretold: None,
-            delegated: false,
+            delegate: None,
             pid: 0,
             flow: Flow { uid, job: 0 },
             class: Class::Interactive,
@@ -426,7 +426,7 @@ impl Ctx {
             call: None,
             again: None,
             foretold: None,
-            delegated: false,
+            delegate: None,
             pid: 0,
             flow: Flow::SYSTEM,
             class: Class::Background,

@@ -615,7 +615,7 @@ fn ctx(head: &abi::InHeader) -> Ctx {
         call: None,
         again: None,
         foretold: None,
-        delegated: false,
+        delegate: None,
         pid: head.pid,
         flow: Flow { uid: head.uid, job: 0 },
         class: Class::Interactive,

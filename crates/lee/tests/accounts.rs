@@ -167,7 +167,7 @@ fn only_root_and_who_serves_may_ask() {
     }
     let place = Place::new();
     place.up();
-    for list in ["key", "user", "host"] {
+    for list in ["pool", "flow", "host"] {
         let mut command = lee(&[list, "list", "--cell", place.arg()]);
         run(as_user(&mut command, 65534)).bad(1, &["operators"]);
     }

@@ -176,9 +176,9 @@ fn owners_of_volumes_see_what_happened_and_what_is_in_them() {
     assert_eq!(rows(usage("user").json()), [USER.to_string()]);
     assert_eq!(rows(usage("group").json()), [USER.to_string()]);
     usage("pool").bad(1, &["operators of the cell"]);
-    a.ask_as(777, &["report", "usage"]).bad(1, &["own no volume"]);
+    a.ask_as(777, &["report", "usage"]).bad(1, &["nothing of this is yours"]);
     let few = served.machine("few", &["--volumes", "other"], &[]);
-    few.ask_as(USER, &["report", "usage"]).bad(1, &["own no volume"]);
+    few.ask_as(USER, &["report", "usage"]).bad(1, &["nothing of this is yours"]);
     few.ask_as(USER, &["report", "usage", "--by", "user"]).bad(1, &["may not use all volumes"]);
     few.ask_as(USER, &["audit", "/own/dir"]).bad(1, &["/own"]);
 }

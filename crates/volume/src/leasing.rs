@@ -114,6 +114,11 @@ impl Shard {
         recalling
     }
 
+    /// [`Shard::recall_exclusive`] in each of these.
+    pub(crate) fn recall_exclusive_in(&self, ctx: &Ctx, volumes: Vec<Option<u32>>) -> Result<Vec<Recalling>> {
+        volumes.into_iter().filter_map(|volume| self.recall_exclusive(ctx, volume).transpose()).collect()
+    }
+
     /// Takes all exclusive leases in a volume (or in all) back, and waits for it: what any client
     /// has told its programs is here then.
     pub(crate) fn recall_exclusive(&self, ctx: &Ctx, volume: Option<u32>) -> Result<Option<Recalling>> {

@@ -257,9 +257,10 @@ impl Shard {
                         return Err(Error::Quota);
                     }
                 }
-                Err(Fail::Clients) => {
+                Err(Fail::Clients(of)) => {
+                    let volumes = st.volumes_of_quota(of);
                     drop(st);
-                    recalling.extend(self.recall_exclusive(ctx, None)?);
+                    recalling.extend(self.recall_exclusive_in(ctx, volumes)?);
                     have_sent = true;
                 }
                 Err(Fail::Bin(dir)) => {

@@ -48,8 +48,8 @@ pub enum Fail {
     /// This much more does not fit the limits of a user or a group.
     Owner(Over),
     /// Clients on other machines must send what they have told their programs first: little is left
-    /// of a quota.
-    Clients,
+    /// of this quota; `None`: of what an owner may have.
+    Clients(Option<QuotaOf>),
     /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
     /// The operation's answer.

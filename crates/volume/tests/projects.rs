@@ -77,7 +77,7 @@ fn moved(volume: &str, to: Option<&str>) -> ProjectMove {
 
 /// Somebody in this group, who is no operator.
 fn looks_after(gid: u32) -> Ctx {
-    Ctx { gids: Groups::of(&[gid]), delegated: true, ..Ctx::user(ALICE, ALICE) }
+    Ctx { delegate: Some(Groups::of(&[gid])), ..Ctx::user(ALICE, ALICE) }
 }
 
 fn errno<T: std::fmt::Debug>(refused: Result<T, Failure>) -> i32 {
@@ -356,8 +356,6 @@ fn names_places_and_groups_are_there_once() {
     for wrong in ["", ".q", "-q", "a b", "a/b", "ä", &"x".repeat(101)] {
         assert_eq!(refused(wrong, "/q", "alice:lab"), libc::EINVAL, "{wrong:?}");
     }
-    let group = admin::GroupRemove { name: "alice:lab".into(), by: None };
-    assert_eq!(errno(rig.ask(&group)), libc::EBUSY);
     let mut at = "/q".to_string();
     for n in 0..8 {
         rig.project(&format!("deep{n}"), &at, "alice:lab", Budget::default());
@@ -400,8 +398,9 @@ fn counts_are_right_whatever_is_done() {
                     rig.call(Op::SetAttr { node, set }).map(drop)
                 }),
                 6 => {
+                    // a full project gets none
                     let snap = SnapCreate { path: places[place].into(), name: format!("s{step}") };
-                    rig.admin(&snap);
+                    let _ = rig.ask(&snap);
                     Ok(())
                 }
                 7 => {
@@ -483,4 +482,152 @@ fn restores_are_counted() {
     check("removed");
     rig.admin(&admin::BinRestore { path: "/p/a/d/text".into(), to: None, at_secs: None });
     check("restored from the bin");
+}
+
+#[test]
+fn a_full_project_gets_no_snapshots() {
+    let (rig, ..) = two_projects();
+    let snap = |name: &str| SnapCreate { path: "/p/a".into(), name: name.into() };
+    rig.put("/p/a/f", 600 * KIB).expect("fits");
+    rig.admin(&snap("one"));
+    rig.put("/p/a/f", 600 * KIB).expect("overwriting takes nothing of a quota");
+    rig.idle();
+    assert_eq!(rig.used("lab").0, 1200 * KIB, "and is held");
+    assert_eq!(errno(rig.ask(&snap("two"))), libc::EDQUOT);
+    rig.admin(&SnapRemove { path: "/p/a".into(), name: "one".into() });
+    rig.admin(&snap("two"));
+    rig.clean();
+}
+
+/// `/p/a` is alice's, who looks after it; in it is `secret`, which is bob's and closed to others.
+fn secret() -> (Rig, Ctx) {
+    let (rig, lab, _) = two_projects();
+    let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
+    rig.admin(&VolumeSet { name: "lab.a".into(), set });
+    let secret = rig.dir("/p/a/secret");
+    let file = rig.file("/p/a/secret/text", b"secret");
+    for (node, mode) in [(secret, 0o700), (file, 0o644)] {
+        let set = SetAttr { uid: Some(1001), mode: Some(mode), ..SetAttr::default() };
+        rig.call(Op::SetAttr { node, set }).expect("set");
+    }
+    rig.admin(&SnapCreate { path: "/p/a".into(), name: "s".into() });
+    (rig, looks_after(lab))
+}
+
+#[test]
+fn restores_show_nobody_what_he_could_not_read() {
+    let (rig, alice) = secret();
+    let restore = |to: Option<&str>, in_place| admin::SnapRestore {
+        path: "/p/a".into(),
+        name: "s".into(),
+        what: "secret/text".into(),
+        to: to.map(String::from),
+        in_place,
+    };
+    rig.ask_as(&alice, &restore(None, true)).expect("where it was");
+    assert_eq!(errno(rig.ask_as(&alice, &restore(Some("/p/a/mine"), false))), libc::EPERM);
+    rig.rename("/p/a/secret", "/p/a/away").expect("renamed");
+    rig.dir("/p/a/secret");
+    assert_eq!(
+        errno(rig.ask_as(&alice, &restore(None, false))),
+        libc::EPERM,
+        "another directory of the name"
+    );
+    rig.admin(&restore(None, false));
+    rig.clean();
+}
+
+#[test]
+fn what_is_in_a_bin_comes_back_where_it_was() {
+    let (rig, alice) = secret();
+    let restore = |to: Option<&str>| admin::BinRestore {
+        path: "/p/a/secret/text".into(),
+        to: to.map(String::from),
+        at_secs: None,
+    };
+    rig.unlink("/p/a/secret/text");
+    assert_eq!(errno(rig.ask_as(&alice, &restore(Some("/p/a/mine")))), libc::EPERM);
+    rig.ask_as(&alice, &restore(None)).expect("where it was");
+    rig.unlink("/p/a/secret/text");
+    let dir = rig.at("/p/a").expect("there");
+    rig.call(Op::RmDir { dir, name: b"secret" }).expect("removed");
+    rig.dir("/p/a/secret");
+    assert_eq!(errno(rig.ask_as(&alice, &restore(None))), libc::EEXIST, "another directory of the name");
+    rig.admin(&restore(None));
+    rig.clean();
+}
+
+#[test]
+fn moves_of_volumes_by_those_who_look_after_them_must_fit() {
+    let (rig, lab, inner) = two_projects();
+    let both = Ctx { delegate: Some(Groups::of(&[lab, inner])), ..Ctx::user(ALICE, ALICE) };
+    rig.put("/p/a/f", 600 * KIB).expect("fits");
+    let to_inner = moved("lab.a", Some("lab.inner"));
+    assert_eq!(errno(rig.ask_as(&both, &to_inner)), libc::EDQUOT);
+    rig.put("/p/b/f", 300 * KIB).expect("fits");
+    rig.ask_as(&both, &moved("lab.b", Some("lab.inner"))).expect("fits");
+    rig.ask_as(&both, &moved("lab.b", Some("lab"))).expect("fits: it was in it before");
+    rig.admin(&to_inner);
+    rig.clean();
+}
+
+#[test]
+fn volumes_of_others_below_a_place_stay_theirs() {
+    let (rig, lab, _) = two_projects();
+    let lab = looks_after(lab);
+    rig.admin(&moved("lab.b", None));
+    rig.dir("/p/b/d");
+    assert_eq!(errno(rig.ask_as(&lab, &volume("lab.x", "/p/b/x"))), libc::EPERM);
+    assert_eq!(errno(rig.ask_as(&lab, &create("lab.d", "/p/b/d", "alice:lab", bytes(1)))), libc::EPERM);
+    // a schedule of the project covers what is in it
+    let schedule =
+        |path: &str| admin::ScheduleSet { path: path.into(), interval_secs: 3600, keep: "3h".into() };
+    rig.volume("lab.in", "/p/a/in");
+    rig.volume("lab.not", "/p/a/not");
+    rig.admin(&moved("lab.not", None));
+    rig.ask_as(&lab, &schedule("/p/a")).expect("set");
+    rig.env.advance(std::time::Duration::from_secs(4000));
+    rig.idle();
+    let snaps = rig.admin(&admin::SnapList { path: None, volume: None }).snapshots;
+    let taken: Vec<String> = snaps.into_iter().map(|snap| snap.path).collect();
+    assert_eq!(taken, ["/p/a", "/p/a/in"]);
+    rig.clean();
+}
+
+#[test]
+fn places_are_not_removed() {
+    let (rig, ..) = two_projects();
+    rig.admin(&VolumeRemove { name: "lab.inner.c".into() });
+    let dir = rig.at("/p").expect("there");
+    assert_eq!(rig.call(Op::RmDir { dir, name: b"inner" }).map(drop), Err(Error::Busy));
+    rig.dir("/p/a/deep");
+    rig.project("lab.deep", "/p/a/deep", "alice:lab", bytes(KIB));
+    assert_eq!(errno(rig.ask(&VolumeRemove { name: "lab.a".into() })), libc::EBUSY);
+    rig.admin(&ProjectRemove { name: "lab.inner".into() });
+    rig.call(Op::RmDir { dir, name: b"inner" }).expect("no place any more");
+    // a group that is removed looks after nothing
+    rig.admin(&admin::GroupRemove { name: "alice:lab".into(), by: None });
+    assert_eq!(rig.shown("lab").project.owner, "1880000000");
+    rig.clean();
+}
+
+#[test]
+fn who_looks_after_nothing_learns_nothing() {
+    let (rig, ..) = two_projects();
+    let eve = looks_after(77);
+    rig.dir("/out/closed");
+    let said = |failure: Failure, path: &str| (failure.errno, failure.message.replace(path, "PATH"));
+    let at = |path: &str| said(rig.ask_as(&eve, &volume("lab.a", path)).expect_err("refused"), path);
+    let all = ["/out/closed/x", "/out/none/x", "/out/none", "/p/x", "/p/a"].map(at);
+    assert!(all.iter().all(|other| *other == all[0]), "{all:?}");
+    let show =
+        |name: &str| said(rig.ask_as(&eve, &ProjectShow { name: name.into() }).expect_err("refused"), name);
+    assert_eq!(show("lab"), show("none"));
+    let set = |name: &str| {
+        let set = ProjectSet { name: name.into(), budget: bytes(1), ..ProjectSet::default() };
+        said(rig.ask_as(&eve, &set).expect_err("refused"), name)
+    };
+    assert_eq!(set("lab"), set("none"));
+    let move_of = |name: &str| said(rig.ask_as(&eve, &moved(name, None)).expect_err("refused"), name);
+    assert_eq!(move_of("out"), move_of("none"));
 }

@@ -245,24 +245,32 @@ fn limits(project: &ProjectInfo) -> String {
 }
 
 fn line(project: &ProjectInfo) -> String {
+    let [bytes, files, volumes] = used(project);
     format!(
-        "project {} at {}, looked after by {}: {} of {}; {} of {} files; {} of {} volumes",
+        "project {} at {}, looked after by {}: {bytes}; {files} files; {volumes} volumes",
         project.name,
         printable(&project.at),
         project.owner,
-        size::bytes(project.used_bytes),
-        size::bytes_limit(project.bytes),
-        size::count(project.used_files),
-        size::count_limit(project.files),
-        size::count(project.volumes),
-        size::count_limit(project.volumes_max.into()),
     )
+}
+
+/// What is used of each limit.
+fn used(project: &ProjectInfo) -> [String; 3] {
+    let of = |used: String, limit: u64, limit_text: String| match limit {
+        0 => used,
+        _ => format!("{used} of {limit_text}"),
+    };
+    let most = u64::from(project.volumes_max);
+    [
+        of(size::bytes(project.used_bytes), project.bytes, size::bytes_limit(project.bytes)),
+        of(size::count(project.used_files), project.files, size::count_limit(project.files)),
+        of(size::count(project.volumes), most, size::count_limit(most)),
+    ]
 }
 
 fn details(project: &ProjectDetails) -> String {
     let info = &project.project;
-    let of = |used: String, limit: String| format!("{used} of {limit}");
-    let bytes = of(size::bytes(info.used_bytes), size::bytes_limit(info.bytes));
+    let [bytes, files, volumes] = used(info);
     let counts = if info.counts_snapshots { ", snapshots counted" } else { ", snapshots not counted" };
     let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
     let lines = [
@@ -271,8 +279,8 @@ fn details(project: &ProjectDetails) -> String {
         ("owner", info.owner.clone()),
         ("is in", info.parent.clone().unwrap_or_else(|| "no other".into())),
         ("bytes", format!("{bytes}{counts}")),
-        ("files", of(size::count(info.used_files), size::count_limit(info.files))),
-        ("volumes", of(size::count(info.volumes), size::count_limit(info.volumes_max.into()))),
+        ("files", files),
+        ("volumes", volumes),
         ("pool", info.pool.clone()),
         ("projects", list(&project.projects)),
         ("created", when::utc(info.created_secs)),

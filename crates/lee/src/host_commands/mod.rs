@@ -10,6 +10,8 @@
 //! after a check of a kernel.
 
 mod projects;
+#[cfg(test)]
+mod table;
 
 use crate::control::server::{Service, UserCommands, failure, now_and_then};
 use crate::control::{Answer, Call, Flows, Line, Running, not_understood};
@@ -187,7 +189,7 @@ impl HostCommands {
         let service = self.service.get().and_then(Weak::upgrade);
         let service =
             service.ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
-        let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker)? };
+        let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker) };
         let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
         if asker.grant.mirror {
             let Call::Admin { request } = call else { return Err(for_operators()) };
@@ -309,18 +311,23 @@ fn admin(
     request: &AnyRequest,
     progress: &mut dyn FnMut(Progress),
 ) -> Checked<AnyReply> {
+    let narrowed = narrowed(eyes, request)?;
+    let reply = service.admin(&eyes.ctx, &narrowed, progress)?;
+    Ok(shown(eyes, request, reply))
+}
+
+/// As much of a request as the user may ask.
+fn narrowed(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<AnyRequest> {
     if !ALLOWED.contains(&request.name()) {
         return Err(for_operators());
     }
     check(eyes, request)?;
-    let narrowed = match request {
+    Ok(match request {
         AnyRequest::UsageReport(r) => AnyRequest::from(eyes.own_usage(r)?),
         AnyRequest::GroupList(_) => in_name_of(&eyes.name()?, request),
         _ if request.refresh() == Refresh::Groups => in_name_of(&eyes.name()?, request),
         _ => request.clone(),
-    };
-    let reply = service.admin(&eyes.ctx, &narrowed, progress)?;
-    Ok(shown(eyes, request, reply))
+    })
 }
 
 fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
@@ -377,7 +384,7 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         A::KeyRevoke(r) => eyes.is_here(&r.user),
         A::KeyList(r) => r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.is_here(user)),
         A::UserShow(r) => eyes.is_here(&r.name),
-        A::UserList(_) => eyes.name().and_then(|own| eyes.is_here(&own)),
+        A::UserList(_) if eyes.ctx.uid != 0 => eyes.name().and_then(|own| eyes.is_here(&own)),
         A::UserCreate(r) if r.uid.is_none() && r.gids.is_empty() => eyes.is_here(&r.name),
         _ => eyes.check_groups(request).unwrap_or(as_delegate),
     }
@@ -414,8 +421,9 @@ fn shown(eyes: &Eyes<'_>, request: &AnyRequest, reply: AnyReply) -> AnyReply {
             AnyReply::QuotaList(list)
         }
         (_, AnyReply::OwnerUsage(mut list)) => {
-            let names = eyes.volumes();
-            list.owners.retain(|owner| eyes.is_own(owner, names.as_ref()));
+            let (names, his) = (eyes.volumes(), eyes.names_looked_after());
+            let is_in_his = |owner: &OwnerInfo| owner.volume.as_ref().is_some_and(|name| his.contains(name));
+            list.owners.retain(|owner| is_in_his(owner) || eyes.is_own(owner, names.as_ref()));
             list.counting.retain(|volume| names.as_ref().is_none_or(|names| names.contains(volume)));
             AnyReply::OwnerUsage(list)
         }
@@ -488,10 +496,6 @@ impl Eyes<'_> {
         let is_its_volume =
             names.is_none_or(|names| owner.volume.as_ref().is_some_and(|v| names.contains(v)));
         let ctx = &self.ctx;
-        let his = |name: &String| self.cell.volume_named(name).is_some_and(|id| self.looks_after(id));
-        if owner.volume.as_ref().is_some_and(his) {
-            return true;
-        }
         let is_the_user = match owner.who {
             UserOrGroup::User(uid) => uid == ctx.uid,
             UserOrGroup::Group(gid) => gid == ctx.gid || ctx.gids.contains(gid),
@@ -592,6 +596,20 @@ impl Eyes<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Names of the volumes in projects that the user looks after.
+    fn names_looked_after(&self) -> BTreeSet<String> {
+        let ids: BTreeSet<u32> = self.cell.volumes_looked_after(&self.ctx).into_iter().collect();
+        if ids.is_empty() {
+            return BTreeSet::new();
+        }
+        self.cell
+            .volume_names()
+            .into_iter()
+            .filter(|(id, _)| ids.contains(id))
+            .map(|(_, name)| name)
+            .collect()
     }
 
     /// Names of the volumes that the host may use; `None`: all.

@@ -2,7 +2,7 @@
 //! what reaches beyond them.
 //!
 //! Who looks after a project follows from the groups that the cell knows of the user, never from
-//! what a machine says. The cell checks what it makes itself ([`Ctx::delegated`]): names, places,
+//! what a machine says. The cell checks what it makes itself ([`Ctx::delegate`]): names, places,
 //! budgets.
 
 use super::{Checked, Eyes, HostCommands, above, for_operators, refused};
@@ -18,29 +18,22 @@ use std::sync::Arc;
 const SNAPSHOTS_MAX: u32 = 20_000;
 const DAYS_MAX: u16 = 400;
 
-/// The context of somebody's request to the cell. Where there are projects its groups of the cell
-/// are those that the cell knows.
-pub(super) fn context(cell: &Arc<Cell>, asker: &Asker) -> Checked<Ctx> {
-    let ctx = Ctx { delegated: true, ..asker.ctx };
-    if !cell.has_projects() {
-        return Ok(ctx);
-    }
-    let accounts = cell.accounts();
-    let groups = accounts.groups();
-    let mut gids: Vec<u32> = ctx.gids.all().iter().copied().filter(|gid| !groups.is_number(*gid)).collect();
-    if let Some(name) = name_of(&accounts, ctx.uid).filter(|_| ctx.uid != 0) {
-        gids.extend(groups.of_user(&name).iter());
-    }
-    gids.sort_unstable();
-    gids.dedup();
-    let gids = Groups::of_stranger(ctx.uid, &gids);
-    let gids = gids.ok_or_else(|| refused(libc::EAGAIN, "too many lists of groups: try again later"))?;
-    let gid = if groups.is_number(ctx.gid) && !gids.contains(ctx.gid) { NOBODY } else { ctx.gid };
-    Ok(Ctx { gid, gids, ..ctx })
+/// The context of somebody's request to the cell.
+pub(super) fn context(cell: &Arc<Cell>, asker: &Asker) -> Ctx {
+    Ctx { delegate: Some(groups(cell, asker)), ..asker.ctx }
 }
 
-/// The group of a caller whose own is one of the cell that he is not in.
-const NOBODY: u32 = 65_534;
+/// The groups of the cell that it knows the user to be in; none where the machine may not use all
+/// volumes: projects are in all.
+fn groups(cell: &Arc<Cell>, asker: &Asker) -> Groups {
+    let uid = asker.ctx.uid;
+    if uid == 0 || !asker.grant.volumes.is_empty() || !cell.has_projects() {
+        return Groups::default();
+    }
+    let accounts = cell.accounts();
+    let of_user = |name: String| Groups::of_user(&name, &accounts.groups().of_user(&name));
+    name_of(&accounts, uid).map(of_user).unwrap_or_default()
+}
 
 impl HostCommands {
     /// Whether a user who makes changes all the time uses something up: numbers of groups, volumes

@@ -159,7 +159,7 @@ pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> 
         call: None,
         again: None,
         foretold: None,
-        delegated: false,
+        delegate: None,
         pid: 0,
         flow: Flow { uid, job: 0 },
         class: caller.class,

@@ -259,13 +259,6 @@ impl Request for GroupRemove {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<GroupInfo, Failure> {
         let was = shard.group_info(&self.name)?;
-        if let Some(project) = shard.project_of_group(was.gid) {
-            let message = format!(
-                "{} looks after project {project}: another group must first (lee project set --owner)",
-                was.name
-            );
-            return Err(Failure::new(libc::EBUSY, message));
-        }
         shard.change_groups(|groups, _| {
             let (gid, record) = owned(groups, &self.name, self.by.as_deref())?;
             let itself = Member::Group(gid);

@@ -55,7 +55,7 @@ impl Request for OwnerLimit {
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
         let who = self.who;
         let volume = shard.volume_or_cell(self.volume.as_deref())?;
-        if caller.ctx.delegated {
+        if caller.ctx.delegate.is_some() {
             let st = shard.lock();
             let others = st.owners.limits().filter(|(of, whose, _)| *of == volume && *whose != who).count();
             few("limits of users and groups", others, DELEGATED_LIMITS_MAX)?;

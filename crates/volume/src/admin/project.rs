@@ -1,5 +1,5 @@
 //! Requests about projects: parts of the cell that groups look after. Operators may ask all of it;
-//! who looks after a project by [`Ctx::delegated`], as much as that lets him.
+//! who looks after a project by [`Ctx::delegate`], as much as that lets him.
 
 use crate::admin::failure::about;
 use crate::admin::volume::is_copy;
@@ -18,6 +18,8 @@ use leeward_fs::leases::Recalling;
 use leeward_fs::{Error, NodeId};
 use serde::{Deserialize, Serialize};
 
+/// Most projects in one another that those make who look after the outermost.
+const DELEGATED_PROJECTS_MAX: usize = 1000;
 /// Longest name of a project.
 const PROJECT_NAME_BYTES_MAX: usize = 100;
 
@@ -97,6 +99,13 @@ impl Request for ProjectCreate {
     type Reply = ProjectInfo;
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ProjectInfo, Failure> {
+        shard.may_make_at(caller.ctx, &self.at)?;
+        if caller.ctx.delegate.is_some() && (self.pool.is_some() || self.counts_snapshots.is_some()) {
+            return Err(Failure::new(
+                libc::EPERM,
+                "an operator chooses the pool, and whether snapshots count",
+            ));
+        }
         check_project_name(&self.name)?;
         let (owner, pool) = (shard.group_named(&self.owner)?, shard.pool_asked(self.pool.as_deref())?);
         let place = shard.place_at(&self.at)?;
@@ -143,19 +152,18 @@ impl ProjectCreate {
             );
             return Err(Failure::new(libc::ENOSPC, message));
         }
-        if !ctx.delegated {
+        if ctx.delegate.is_none() {
             return Ok(());
         }
         if !st.projects.is_owner(ctx, parent) {
-            let message =
-                format!("{}: it is in no project that you look after: see lee project list", self.at);
-            return Err(Failure::new(libc::EPERM, message));
+            return Err(in_none_of_his(&self.at));
         }
-        if self.pool.is_some() || self.counts_snapshots.is_some() {
-            return Err(Failure::new(
-                libc::EPERM,
-                "an operator chooses the pool, and whether snapshots count",
-            ));
+        in_volume_of(st, ctx, place, parent, &self.at)?;
+        let outermost = st.projects.chain(parent).last().unwrap_or(0);
+        let has = st.projects.with_inner(outermost).len();
+        if has >= DELEGATED_PROJECTS_MAX {
+            let message = format!("there are {has} projects in one another: an operator may make more");
+            return Err(Failure::new(libc::EDQUOT, message));
         }
         begins_with_project(st, parent, &self.name)
     }
@@ -194,11 +202,17 @@ impl Request for ProjectSet {
         let owner = self.owner.as_deref().map(|owner| shard.group_named(owner)).transpose()?;
         let pool = shard.pool_asked(self.pool.as_deref())?;
         let place = self.at.as_deref().map(|at| shard.place_at(at)).transpose()?;
+        {
+            // nobody else has leases taken back
+            let st = shard.lock();
+            let (_, old) = asked_about(&st, caller.ctx, &self.name)?;
+            self.check(&st, caller.ctx, &old)?;
+        }
         // what clients change by themselves then they change with this budget far from its limit
         let _recalling = shard.recall_volumes_of(&self.name)?;
         let id = shard.change_projects(|tx| {
-            let found = project_named(tx.st, &self.name).and_then(|(id, old)| {
-                self.check(tx.st, caller.ctx, id, &old)?;
+            let found = asked_about(tx.st, caller.ctx, &self.name).and_then(|(id, old)| {
+                self.check(tx.st, caller.ctx, &old)?;
                 Ok((id, old))
             });
             let (id, old) = match found {
@@ -232,12 +246,12 @@ impl Request for ProjectSet {
 }
 
 impl ProjectSet {
-    fn check(&self, st: &State, ctx: &Ctx, id: u32, old: &ProjectRecord) -> Result<(), Failure> {
+    fn check(&self, st: &State, ctx: &Ctx, old: &ProjectRecord) -> Result<(), Failure> {
         if let Some(to) = self.to.as_ref().filter(|to| **to != old.name) {
             is_free(st, to)?;
         }
-        if ctx.delegated {
-            may_change(st, ctx, id, old)?;
+        if ctx.delegate.is_some() {
+            may_change(st, ctx, old)?;
             if self.at.is_some() || self.pool.is_some() || self.counts_snapshots.is_some() {
                 let message = "an operator chooses the place, the pool, and whether snapshots count";
                 return Err(Failure::new(libc::EPERM, message));
@@ -262,13 +276,13 @@ impl Request for ProjectRemove {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
         shard.change_projects(|tx| {
-            let removed = project_named(tx.st, &self.name).and_then(|(id, old)| {
-                if caller.ctx.delegated {
-                    may_change(tx.st, caller.ctx, id, &old)?;
+            let removed = asked_about(tx.st, caller.ctx, &self.name).and_then(|(id, old)| {
+                if caller.ctx.delegate.is_some() {
+                    may_change(tx.st, caller.ctx, &old)?;
                 }
                 let projects = &tx.st.projects;
-                let inner = projects.iter().find(|(_, other)| other.parent == id);
-                let inner = inner.map(|(_, other)| format!("project {}", other.name));
+                let inner = projects.inner(id).find_map(|inner| projects.get(inner));
+                let inner = inner.map(|other| format!("project {}", other.name));
                 let volume = projects.volumes_in(id).next().and_then(|volume| tx.st.volumes.get(&volume));
                 let Some(inside) = inner.or_else(|| volume.map(|v| format!("volume {}", v.name))) else {
                     return Ok(id);
@@ -301,32 +315,46 @@ impl Request for ProjectMove {
     type Reply = Done;
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
-        let volume = shard.volume_named(&self.volume)?;
-        let _recalling = shard.recall_exclusive(&Ctx::system(), Some(volume)).map_err(about(&self.volume))?;
+        let (volume, _) = self.checked(&shard.lock(), caller.ctx)?;
+        // what clients change by themselves then they change with the new budget far from its limit
+        let _of_volume = shard.recall_exclusive(&Ctx::system(), Some(volume)).map_err(about(&self.volume))?;
+        let _of_project = self.to.as_deref().map(|to| shard.recall_volumes_of(to)).transpose()?;
         shard.change_projects(|tx| {
-            let to = match self.to.as_deref().map(|to| project_named(tx.st, to)).transpose() {
-                Ok(to) => to.map(|(id, _)| id),
+            let (volume, to) = match self.checked(tx.st, caller.ctx) {
+                Ok(checked) => checked,
                 Err(refused) => return Ok(Err(refused)),
             };
-            let from = tx.st.projects.of_volume(volume);
-            let is_allowed = [from, to].iter().all(|of| tx.st.projects.is_owner(caller.ctx, *of));
-            if caller.ctx.delegated && !is_allowed {
-                let message = format!(
-                    "{}: you may move volumes only between projects that you look after (lee project list)",
-                    self.volume
-                );
-                return Ok(Err(Failure::new(libc::EPERM, message)));
-            }
-            if let Some(to) = to
-                && let Err(full) = volumes_left(tx.st, to, from)
-            {
-                return Ok(Err(full));
-            }
             let used = tx.exact_stats(NodeId::new(volume, 1))?;
+            if caller.ctx.delegate.is_some() {
+                tx.check_room_in_project(volume, to, used)?;
+            }
             tx.put_project_of(volume, to, used);
             Ok(Ok(()))
         })?;
         Ok(Done {})
+    }
+}
+
+impl ProjectMove {
+    /// The volume, and the project that it is to be in.
+    fn checked(&self, st: &State, ctx: &Ctx) -> Result<(u32, Option<u32>), Failure> {
+        let volume = st.volumes.iter().find(|(_, v)| v.name == self.volume && !v.removing);
+        let volume = volume.map(|(id, _)| *id);
+        let to = self.to.as_deref().map(|to| asked_about(st, ctx, to)).transpose()?.map(|(id, _)| id);
+        let from = volume.and_then(|volume| st.projects.of_volume(volume));
+        if ctx.delegate.is_some() && ![from, to].iter().all(|of| st.projects.is_owner(ctx, *of)) {
+            let message = format!(
+                "{}: you may move volumes only between projects that you look after (lee project list)",
+                self.volume
+            );
+            return Err(Failure::new(libc::EPERM, message));
+        }
+        let Some(volume) = volume else {
+            let message = format!("there is no volume {}: see lee volume list", self.volume);
+            return Err(Failure::new(libc::ENOENT, message));
+        };
+        to.map_or(Ok(()), |to| volumes_left(st, to, from))?;
+        Ok((volume, to))
     }
 }
 
@@ -351,7 +379,8 @@ impl Request for ProjectList {
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ProjectInfos, Failure> {
         let ids: Vec<u32> = {
             let st = shard.lock();
-            let is_listed = |id: &u32| !caller.ctx.delegated || st.projects.is_owner(caller.ctx, Some(*id));
+            let is_listed =
+                |id: &u32| caller.ctx.delegate.is_none() || st.projects.is_owner(caller.ctx, Some(*id));
             st.projects.iter().map(|(id, _)| id).filter(is_listed).collect()
         };
         // one that is removed meanwhile is not listed
@@ -402,11 +431,8 @@ impl Request for ProjectShow {
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ProjectDetails, Failure> {
         let (id, mut volume_list, mut projects) = {
             let st = shard.lock();
-            let (id, record) = project_named(&st, &self.name)?;
-            if caller.ctx.delegated && !st.projects.is_owner(caller.ctx, Some(id)) {
-                return Err(belongs_to_another(&record));
-            }
-            let own = st.projects.volumes_in(id).filter(|volume| st.projects.of_volume(*volume) == Some(id));
+            let (id, _) = asked_about(&st, caller.ctx, &self.name)?;
+            let own = st.projects.own_volumes(id);
             let volume = |volume: u32| {
                 let used = st.quotas.of(QuotaOf::Volume(volume)).map_or(Stats::default(), |q| q.used);
                 Some(ProjectVolume {
@@ -415,13 +441,50 @@ impl Request for ProjectShow {
                     used_files: used.inodes().max(0) as u64,
                 })
             };
-            let inner = st.projects.iter().filter(|(_, other)| other.parent == id);
+            let inner = st.projects.inner(id).filter_map(|inner| st.projects.get(inner));
             let volumes: Vec<ProjectVolume> = own.filter_map(volume).collect();
-            (id, volumes, inner.map(|(_, other)| other.name.clone()).collect::<Vec<String>>())
+            (id, volumes, inner.map(|other| other.name.clone()).collect::<Vec<String>>())
         };
         volume_list.sort_by(|a, b| a.name.cmp(&b.name));
         projects.sort();
         Ok(ProjectDetails { project: shard.project_info(id)?, volume_list, projects })
+    }
+}
+
+/// The project of this name, as far as the caller may ask about it: whoever looks after no such
+/// project does not learn whether there is one.
+fn asked_about(st: &State, ctx: &Ctx, name: &str) -> Result<(u32, ProjectRecord), Failure> {
+    let found = project_named(st, name);
+    match &found {
+        Ok((id, _)) if ctx.delegate.is_none() || st.projects.is_owner(ctx, Some(*id)) => found,
+        _ if ctx.delegate.is_none() => found,
+        _ => {
+            let message = format!("you look after no project {name}: see lee project list");
+            Err(Failure::new(libc::EPERM, message))
+        }
+    }
+}
+
+/// Why something is not made at a place.
+pub(super) fn in_none_of_his(at: &str) -> Failure {
+    let message = format!("{at}: it is in no project that you look after: see lee project list");
+    Failure::new(libc::EPERM, message)
+}
+
+/// Volumes and projects are made in the volume that has the place of the project, or in volumes of
+/// a project that the caller looks after: not in those of others that are attached there.
+pub(super) fn in_volume_of(
+    st: &State,
+    ctx: &Ctx,
+    dir: NodeId,
+    project: Option<u32>,
+    at: &str,
+) -> Result<(), Failure> {
+    let place = project.and_then(|id| st.projects.get(id)).map(|record| record.place.volume());
+    let is_his = || st.projects.is_owner(ctx, st.projects.of_volume(dir.volume()));
+    match place == Some(dir.volume()) || is_his() {
+        true => Ok(()),
+        false => Err(in_none_of_his(at)),
     }
 }
 
@@ -442,17 +505,10 @@ fn is_free(st: &State, name: &str) -> Result<(), Failure> {
     }
 }
 
-fn belongs_to_another(record: &ProjectRecord) -> Failure {
-    Failure::new(libc::EPERM, format!("you do not look after project {}", record.name))
-}
-
 /// Who looks after a project uses its budget; who looks after the one that it is in changes it.
-fn may_change(st: &State, ctx: &Ctx, id: u32, record: &ProjectRecord) -> Result<(), Failure> {
+fn may_change(st: &State, ctx: &Ctx, record: &ProjectRecord) -> Result<(), Failure> {
     if record.parent > 0 && st.projects.is_owner(ctx, Some(record.parent)) {
         return Ok(());
-    }
-    if !st.projects.is_owner(ctx, Some(id)) {
-        return Err(belongs_to_another(record));
     }
     let who = match st.projects.get(record.parent) {
         Some(parent) => format!("those who look after {}", parent.name),
@@ -466,10 +522,13 @@ fn may_change(st: &State, ctx: &Ctx, id: u32, record: &ProjectRecord) -> Result<
 pub(super) fn begins_with_project(st: &State, project: Option<u32>, name: &str) -> Result<(), Failure> {
     let Some(record) = project.and_then(|id| st.projects.get(id)) else { return Ok(()) };
     let rest = name.strip_prefix(record.name.as_str()).and_then(|rest| rest.strip_prefix('.'));
-    match rest.is_some_and(|rest| !rest.is_empty()) {
+    match rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(is_plain)) {
         true => Ok(()),
         false => {
-            let message = format!("{name}: in project {0} names are {0}.NAME", record.name);
+            let message = format!(
+                "{name}: in project {0} names are {0}.NAME, of letters of ASCII, digits, dots, hyphens and underscores",
+                record.name
+            );
             Err(Failure::new(libc::EPERM, message))
         }
     }
@@ -492,7 +551,7 @@ pub(super) fn volumes_left(st: &State, to: u32, from: Option<u32>) -> Result<(),
     let had: Vec<u32> = st.projects.chain(from).collect();
     for id in st.projects.chain(Some(to)).filter(|id| !had.contains(id)) {
         let Some(record) = st.projects.get(id) else { continue };
-        let (has, most) = (st.projects.volumes_in(id).count(), record.volumes_max as usize);
+        let (has, most) = (st.projects.count_volumes_in(id), record.volumes_max as usize);
         if most > 0 && has >= most {
             let message = format!("project {} has {has} volumes, and may have {most}", record.name);
             return Err(Failure::new(libc::EDQUOT, message));
@@ -501,10 +560,13 @@ pub(super) fn volumes_left(st: &State, to: u32, from: Option<u32>) -> Result<(),
     Ok(())
 }
 
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "._-".contains(letter)
+}
+
 fn check_project_name(name: &str) -> Result<(), Failure> {
-    let is_letter = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !(1..=PROJECT_NAME_BYTES_MAX).contains(&name.len())
-        || !name.chars().all(is_letter)
+        || !name.chars().all(is_plain)
         || name.starts_with(['.', '-'])
     {
         let rule = format!(
@@ -522,6 +584,19 @@ impl Tx<'_> {
         self.then(Effect::Project(id, Some(Box::new(record))));
     }
 
+    /// What a volume uses and holds fits the projects that it comes into.
+    fn check_room_in_project(&self, volume: u32, to: Option<u32>, used: Stats) -> TxResult<()> {
+        let projects = &self.st.projects;
+        let had: Vec<u32> = projects.chain(projects.of_volume(volume)).collect();
+        let held = self.st.snapshots.held(volume).held.bytes;
+        for id in projects.chain(to).filter(|id| !had.contains(id)) {
+            let counts = projects.get(id).is_some_and(|record| record.counts_snapshots);
+            let more = Stats { bytes: if counts { held } else { 0 }, ..Stats::default() };
+            self.check_quota(QuotaOf::Project(id), used.plus(more))?;
+        }
+        Ok(())
+    }
+
     /// Whether a directory can be the place of this project: it is in the same project, and no
     /// other's place.
     fn may_be_place(&self, place: NodeId, id: u32, old: &ProjectRecord) -> TxResult<Result<(), Failure>> {
@@ -529,7 +604,7 @@ impl Tx<'_> {
         let is_in_itself = over == Some(id);
         let is_beside = over.unwrap_or(0) == old.parent && self.st.projects.at_place(place).is_none();
         // those in it must stay below its place
-        let has_inner = self.st.projects.iter().any(|(_, other)| other.parent == id);
+        let has_inner = self.st.projects.inner(id).next().is_some();
         if (is_in_itself || is_beside) && !has_inner {
             return Ok(Ok(()));
         }
@@ -543,12 +618,12 @@ impl Tx<'_> {
 
 impl Shard {
     fn recall_volumes_of(&self, project: &str) -> Result<Vec<Recalling>, Failure> {
-        let volumes: Vec<u32> = {
+        let volumes = {
             let st = self.lock();
-            st.projects.named(project).map(|id| st.projects.volumes_in(id).collect()).unwrap_or_default()
+            let id = st.projects.named(project);
+            id.map(|id| st.volumes_of_quota(Some(QuotaOf::Project(id)))).unwrap_or_default()
         };
-        let recall = |volume| self.recall_exclusive(&Ctx::system(), Some(volume)).transpose();
-        volumes.into_iter().filter_map(recall).collect::<leeward_fs::Result<_>>().map_err(about(project))
+        self.recall_exclusive_in(&Ctx::system(), volumes).map_err(about(project))
     }
 
     fn change_projects<T>(
@@ -558,6 +633,30 @@ impl Shard {
         let changed = self.transact(&Ctx::system(), change).map_err(about("cannot be changed"))??;
         self.settle()?;
         Ok(changed)
+    }
+
+    /// Who is no operator learns nothing about a path where he may make nothing.
+    pub(super) fn may_make_at(&self, ctx: &Ctx, path: &str) -> Result<(), Failure> {
+        if ctx.delegate.is_none() {
+            return Ok(());
+        }
+        let nearest = path.split('/').filter(|name| !name.is_empty()).try_fold(NodeId::ROOT, |dir, name| {
+            let found = self.transact(&Ctx::user(0, 0), |tx| tx.dentry(dir, name.as_bytes()));
+            found.ok().flatten().map(|entry| entry.node).filter(|node| !node.is_view()).ok_or(dir)
+        });
+        let nearest = nearest.unwrap_or_else(|last| last);
+        let project = self.transact(&Ctx::system(), |tx| tx.project_over(nearest)).map_err(about(path))?;
+        let st = self.lock();
+        match st.projects.is_owner(ctx, project) {
+            true => in_volume_of(&st, ctx, nearest, project, path),
+            false => Err(in_none_of_his(path)),
+        }
+    }
+
+    /// The name of the project whose place this is.
+    pub(super) fn project_at(&self, place: NodeId) -> Option<String> {
+        let st = self.lock();
+        st.projects.get(st.projects.at_place(place)?).map(|record| record.name.clone())
     }
 
     fn place_at(&self, path: &str) -> Result<NodeId, Failure> {
@@ -585,12 +684,6 @@ impl Shard {
         pool.map(|pool| self.data_pool_named(pool)).transpose()
     }
 
-    /// The name of a project that a group looks after.
-    pub(super) fn project_of_group(&self, gid: u32) -> Option<String> {
-        let st = self.lock();
-        st.projects.iter().find(|(_, record)| record.owner == gid).map(|(_, record)| record.name.clone())
-    }
-
     /// The name of a volume's project.
     pub(crate) fn project_name_of(&self, volume: u32) -> Option<String> {
         let st = self.lock();
@@ -605,7 +698,7 @@ impl Shard {
             let used = st.quotas.of(QuotaOf::Project(id)).map_or(Stats::default(), |quota| quota.used);
             let parent = st.projects.get(record.parent).map(|parent| parent.name.clone());
             let held = st.held_in_quota(QuotaOf::Project(id));
-            (record, used, held, st.projects.volumes_in(id).count() as u64, parent)
+            (record, used, held, st.projects.count_volumes_in(id) as u64, parent)
         };
         let accounts = self.accounts();
         let owner = accounts.groups().get(record.owner).map(|group| group.name.to_string());

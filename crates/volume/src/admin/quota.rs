@@ -50,7 +50,7 @@ impl Request for QuotaSet {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
         let node = shard.node_at(&self.path)?;
-        if caller.ctx.delegated {
+        if caller.ctx.delegate.is_some() {
             let st = shard.lock();
             let others = st.quotas.of_dirs_in(node.volume()).filter(|dir| *dir != node).count();
             few("quotas", others, DELEGATED_QUOTAS_MAX)?;

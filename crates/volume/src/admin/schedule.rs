@@ -69,7 +69,7 @@ impl Request for ScheduleSet {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ScheduleInfo, Failure> {
         let ScheduleSet { path, interval_secs, keep } = self;
-        if caller.ctx.delegated {
+        if caller.ctx.delegate.is_some() {
             let node = shard.node_at(path)?;
             let is_other = |dir: NodeId| dir.volume() == node.volume() && dir != node;
             let others = shard.lock().schedules.iter().filter(|(dir, ..)| is_other(*dir)).count();

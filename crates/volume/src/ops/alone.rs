@@ -92,7 +92,7 @@ impl Tx<'_> {
     /// What is charged to a quota must leave room for what clients have told their programs.
     pub(crate) fn leave_room_for_clients(&self, of: QuotaOf, by: Stats) -> TxResult<()> {
         if self.owners() > 0 && !self.fits(of, by.plus(room_for(self.owners()))) {
-            return Err(Fail::Clients);
+            return Err(Fail::Clients(Some(of)));
         }
         Ok(())
     }

@@ -162,7 +162,11 @@ impl Shard {
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
                     Err(
-                        Fail::Stage(_) | Fail::Quota { .. } | Fail::Owner(_) | Fail::Clients | Fail::Bin(_),
+                        Fail::Stage(_)
+                        | Fail::Quota { .. }
+                        | Fail::Owner(_)
+                        | Fail::Clients(_)
+                        | Fail::Bin(_),
                     ) => {}
                 }
             }

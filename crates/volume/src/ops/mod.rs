@@ -65,11 +65,16 @@ impl Tx<'_> {
         Ok(inode)
     }
 
+    /// Whether what is in a volume counts for quotas.
+    pub(crate) fn counts_exactly(&self, volume: u32) -> bool {
+        self.st.quotas.in_volume(volume) || self.st.projects.of_volume(volume).is_some()
+    }
+
     /// The quotas that what is in `dir` counts for: of directories above it, of its projects.
     pub(crate) fn quotas_above(&self, dir: NodeId) -> TxResult<Vec<QuotaOf>> {
         let mut quotas = Vec::new();
         let volume = dir.volume();
-        if !self.st.quotas.in_volume(volume) && self.st.projects.of_volume(volume).is_none() {
+        if !self.counts_exactly(volume) {
             return Ok(quotas);
         }
         let (mut at, mut top) = (dir, dir);

@@ -83,7 +83,7 @@ impl Tx<'_> {
                 if foretold {
                     self.is_tight = true;
                 } else if owners > 0 {
-                    return Err(Fail::Clients);
+                    return Err(Fail::Clients(None));
                 }
             }
         }

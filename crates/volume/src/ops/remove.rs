@@ -95,6 +95,9 @@ impl Tx<'_> {
         if self.is_needed(node)? {
             return Err(Error::NotEmpty.into());
         }
+        if self.st.projects.at_place(node).is_some() {
+            return Err(Error::Busy.into()); // as a directory with something mounted on it
+        }
         if self.st.quotas.get(node).is_some() {
             self.remove(keys::quota(node));
             self.then(Effect::DropQuota(node));

@@ -99,7 +99,7 @@ impl Tx<'_> {
         }
         let exchange = r.mode == RenameMode::Exchange;
         let moves_dir = source.kind == Kind::Dir || target.is_some_and(|t| t.kind == Kind::Dir);
-        if r.from_dir != r.to_dir && moves_dir && self.st.quotas.in_volume(r.from_dir.volume()) {
+        if r.from_dir != r.to_dir && moves_dir && self.counts_exactly(r.from_dir.volume()) {
             // a directory's usage in other quotas is then exactly its statistics and pending
             // content
             self.fold()?;
@@ -207,6 +207,7 @@ impl Tx<'_> {
             let by = self.charged(of);
             if by.bytes > 0 || by.inodes() > 0 {
                 self.check_quota(of, by)?;
+                self.leave_room_for_clients(of, by)?;
             }
         }
         Ok(())

@@ -7,9 +7,10 @@
 
 use super::check_name;
 use crate::clock::Moment;
-use crate::format::inode::{Inode, Properties, SnapshotRecord};
+use crate::format::inode::{Inode, Properties, SnapshotRecord, Stats};
 use crate::shard::Shard;
 use crate::state::Effect;
+use crate::state::quota::QuotaOf;
 use crate::state::snapshots::{View, is_among};
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
@@ -216,6 +217,7 @@ impl Tx<'_> {
         let projects = &self.st.projects;
         let is_owner = |id| projects.get(id).is_some_and(|record| gids.contains(&record.owner));
         match uid == 0
+            || projects.is_owner(self.ctx, projects.of_volume(volume))
             || uid == v.uid
             || is_among(&v.properties.snapshot_rights, uid, gids)
             || projects.chain(projects.of_volume(volume)).any(is_owner)
@@ -223,6 +225,20 @@ impl Tx<'_> {
             true => Ok(()),
             false => Err(Error::NotPermitted.into()),
         }
+    }
+
+    /// A project that is full and counts what snapshots hold gets no more of them: what they hold
+    /// grows by overwriting, which no quota refuses.
+    fn check_room_for_snapshots(&self, volume: u32) -> TxResult<()> {
+        for of in self.st.project_quotas(volume) {
+            let QuotaOf::Project(id) = of else { continue };
+            let counts = self.st.projects.get(id).is_some_and(|record| record.counts_snapshots);
+            let by = Stats { bytes: 1, ..Stats::default() };
+            if counts && self.st.quotas.check(of, by, self.st.held_in_quota(of)).is_err() {
+                return Err(Error::Quota.into());
+            }
+        }
+        Ok(())
     }
 
     /// Takes a snapshot of `dir`. Returns its epoch.
@@ -234,6 +250,7 @@ impl Tx<'_> {
         }
         self.may_snapshot(volume, gids)?;
         self.check_snapshot_name(dir, name)?;
+        self.check_room_for_snapshots(volume)?;
         let max = self.properties(volume)?.snapshots_max as usize;
         if self.st.snapshots.count(volume) >= max {
             return Err(Error::TooManyLinks.into());

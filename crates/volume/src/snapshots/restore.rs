@@ -253,7 +253,8 @@ impl Tx<'_> {
         let attached =
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
         let scheduled = self.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == top.volume());
-        for dir in taken_of.chain(attached).chain(scheduled) {
+        let places = self.st.projects.places_in(top.volume());
+        for dir in taken_of.chain(attached).chain(scheduled).chain(places) {
             if self.is_below(dir, top)? {
                 return Err(Error::Busy.into());
             }

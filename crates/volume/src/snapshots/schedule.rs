@@ -50,8 +50,17 @@ impl Shard {
         let volumes: Vec<u32> =
             self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect();
         let mut roots = Vec::new();
+        let is_in_project = |volume: u32| {
+            let st = self.lock();
+            let project = st.projects.of_volume(dir.volume());
+            project.is_none_or(|id| st.projects.chain(st.projects.of_volume(volume)).any(|of| of == id))
+        };
         for volume in volumes {
             let root = NodeId::new(volume, 1);
+            // who looks after a project makes schedules in it, and for nothing else
+            if !is_in_project(volume) {
+                continue;
+            }
             if root != dir && self.transact(&Ctx::system(), |tx| tx.governing(volume))? == Some(dir) {
                 roots.push(root);
             }

@@ -15,7 +15,7 @@
 
 mod restore;
 
-use crate::format::inode::{BinRecord, Inode, Stats, time};
+use crate::format::inode::{BinRecord, Inode, Pair, Stats, time};
 use crate::format::keys::{self, Key};
 use crate::format::owned::Owned;
 use crate::shard::Shard;
@@ -173,31 +173,53 @@ impl Shard {
             let st = self.lock();
             st.quotas.check(of, by, st.held_in_quota(of)).is_ok()
         };
-        if self.next_bin(of).is_none() {
-            return Ok(false);
+        {
+            let st = self.lock();
+            let limit = st.quotas.of(of).map_or(Pair::default(), |quota| quota.limit);
+            let is_over = |most: u64, more: i64| most > 0 && more > 0 && more as u64 > most;
+            if is_over(limit.0, by.bytes) || is_over(limit.1, by.inodes()) {
+                return Ok(false); // whatever is purged
+            }
         }
+        let Some(mut next) = self.next_bin(of) else { return Ok(false) };
         Self::may_wait(ctx)?;
         let mut helped = false;
         while !fits() {
-            let Some(dir) = self.next_bin(of) else { return Ok(helped && fits()) };
-            helped |= self.purge_next_below(dir)?;
+            let (dir, until) = next;
+            // others have older entries then
+            let is_behind = {
+                let st = self.lock();
+                st.bins.is_searched(dir) || st.bins.search_from(dir) > until
+            };
+            if !is_behind {
+                helped |= self.purge_next_below(dir)?;
+                continue;
+            }
+            match self.next_bin(of) {
+                Some(other) => next = other,
+                None => return Ok(helped && fits()),
+            }
         }
         Ok(true)
     }
 
-    /// The directory below which the oldest entry is that counts for a quota, as far as is known;
-    /// `None`: there is none.
-    fn next_bin(&self, of: QuotaOf) -> Option<NodeId> {
+    /// The directory below which the oldest entry is that counts for a quota, as far as is known,
+    /// and the stamp up to which no other has an older one; `None`: there is none.
+    fn next_bin(&self, of: QuotaOf) -> Option<(NodeId, u64)> {
         let st = self.lock();
         let dirs: Vec<NodeId> = match of {
             QuotaOf::Dir(dir) => vec![dir],
             QuotaOf::Volume(_) => Vec::new(),
             QuotaOf::Project(id) => {
-                let is_in = |volume: &u32| st.project_quotas(*volume).any(|of| of == QuotaOf::Project(id));
-                st.bins.volumes().filter(is_in).map(|volume| NodeId::new(volume, 1)).collect()
+                let holding = st.projects.volumes_in(id).filter(|volume| st.bins.holds(*volume));
+                holding.map(|volume| NodeId::new(volume, 1)).collect()
             }
         };
-        dirs.into_iter().filter(|dir| !st.bins.is_searched(*dir)).min_by_key(|dir| st.bins.search_from(*dir))
+        let held = dirs.into_iter().filter(|dir| !st.bins.is_searched(*dir));
+        let mut stamps: Vec<(u64, NodeId)> = held.map(|dir| (st.bins.search_from(dir), dir)).collect();
+        stamps.sort_unstable();
+        let (_, dir) = *stamps.first()?;
+        Some((dir, stamps.get(1).map_or(u64::MAX, |(stamp, _)| *stamp)))
     }
 
     /// Purges entries of the volume's bin that count for an owner, oldest first, until what is over

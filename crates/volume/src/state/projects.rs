@@ -15,14 +15,23 @@ use leeward_env::Ctx;
 use leeward_fs::{NodeId, Result};
 use leeward_meta::{Kv, Moment};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Of more volumes than these leases are taken back in all.
+const RECALLED_MAX: usize = 64;
 
 /// All projects of the shard.
 #[derive(Default)]
 pub struct Projects {
     by_id: BTreeMap<u32, Arc<ProjectRecord>>,
+    by_name: BTreeMap<String, u32>,
+    by_place: BTreeMap<NodeId, u32>,
+    /// By what they are in; 0: in no other.
+    inner: BTreeMap<u32, BTreeSet<u32>>,
     of_volume: BTreeMap<u32, u32>,
+    /// Their own volumes.
+    volumes: BTreeMap<u32, BTreeSet<u32>>,
     /// The number of the last one that was made.
     last: u32,
     /// What only snapshots of a volume hold, as far as its projects count it.
@@ -54,12 +63,12 @@ impl Projects {
 
     /// The one of this name.
     pub fn named(&self, name: &str) -> Option<u32> {
-        self.iter().find(|(_, record)| record.name == name).map(|(id, _)| id)
+        self.by_name.get(name).copied()
     }
 
     /// The one whose place this directory is.
     pub fn at_place(&self, dir: NodeId) -> Option<u32> {
-        self.iter().find(|(_, record)| record.place == dir).map(|(id, _)| id)
+        self.by_place.get(&dir).copied()
     }
 
     /// The project of a volume.
@@ -74,10 +83,40 @@ impl Projects {
         std::iter::successors(id, above).take(DEPTH_MAX)
     }
 
+    /// Those directly in one.
+    pub fn inner(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        self.inner.get(&id).into_iter().flatten().copied()
+    }
+
+    /// A project and all in it.
+    pub fn with_inner(&self, id: u32) -> Vec<u32> {
+        let (mut all, mut next) = (vec![id], 0);
+        while let Some(id) = all.get(next).copied() {
+            all.extend(self.inner(id));
+            next += 1;
+        }
+        all
+    }
+
+    /// The volumes of a project itself.
+    pub fn own_volumes(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        self.volumes.get(&id).into_iter().flatten().copied()
+    }
+
     /// The volumes of a project and of those in it.
     pub fn volumes_in(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        let is_in = move |of: &u32| self.chain(Some(*of)).any(|above| above == id);
-        self.of_volume.iter().filter(move |(_, of)| is_in(of)).map(|(volume, _)| *volume)
+        self.with_inner(id).into_iter().flat_map(|id| self.own_volumes(id))
+    }
+
+    /// How many these are.
+    pub fn count_volumes_in(&self, id: u32) -> usize {
+        self.with_inner(id).into_iter().filter_map(|id| self.volumes.get(&id)).map(BTreeSet::len).sum()
+    }
+
+    /// The directories in a volume that are places of projects.
+    pub fn places_in(&self, volume: u32) -> impl Iterator<Item = NodeId> + '_ {
+        let all = NodeId::new(volume, 0)..NodeId::new(volume + 1, 0);
+        self.by_place.range(all).map(|(place, _)| *place)
     }
 
     /// The number of the next one.
@@ -87,7 +126,24 @@ impl Projects {
 
     /// Whether the caller is of the group that looks after a project, or one that it is in.
     pub fn is_owner(&self, ctx: &Ctx, id: Option<u32>) -> bool {
-        self.chain(id).any(|id| self.by_id.get(&id).is_some_and(|record| ctx.gids.contains(record.owner)))
+        let is_in = |gid: u32| ctx.delegate.is_some_and(|groups| groups.contains(gid));
+        self.chain(id).any(|id| self.by_id.get(&id).is_some_and(|record| is_in(record.owner)))
+    }
+
+    fn note(&mut self, id: u32, record: ProjectRecord) {
+        self.by_name.insert(record.name.clone(), id);
+        self.by_place.insert(record.place, id);
+        self.inner.entry(record.parent).or_default().insert(id);
+        self.by_id.insert(id, Arc::new(record));
+    }
+
+    fn forget(&mut self, id: u32) {
+        let Some(old) = self.by_id.remove(&id) else { return };
+        self.by_name.remove(&old.name);
+        self.by_place.remove(&old.place);
+        if let Some(inner) = self.inner.get_mut(&old.parent) {
+            inner.remove(&id);
+        }
     }
 
     fn held(&self, id: u32) -> i64 {
@@ -102,6 +158,17 @@ impl State {
         let project = self.projects.of_volume(volume);
         let first = project.map(|_| QuotaOf::Volume(volume));
         first.into_iter().chain(self.projects.chain(project).map(QuotaOf::Project))
+    }
+
+    /// The volumes in which something counts for a quota; `None` among them: all.
+    pub(crate) fn volumes_of_quota(&self, of: Option<QuotaOf>) -> Vec<Option<u32>> {
+        match of {
+            None => vec![None],
+            Some(QuotaOf::Dir(dir)) => vec![Some(dir.volume())],
+            Some(QuotaOf::Volume(volume)) => vec![Some(volume)],
+            Some(QuotaOf::Project(id)) if self.projects.count_volumes_in(id) > RECALLED_MAX => vec![None],
+            Some(QuotaOf::Project(id)) => self.projects.volumes_in(id).map(Some).collect(),
+        }
     }
 
     /// Bytes that only snapshots hold, where this quota counts them: that of a volume's root does
@@ -136,28 +203,29 @@ impl State {
     /// Projects that count something else than snapshots of their volumes hold: number, counted,
     /// found.
     pub(crate) fn projects_held_wrongly(&self) -> Vec<(u32, i64, i64)> {
-        let held = |volume: u32| self.snapshots.held(volume).held.bytes;
-        let found = |id: u32| self.projects.volumes_in(id).map(held).sum::<i64>();
-        let all = self
-            .projects
-            .iter()
-            .map(|(id, _)| (id, self.projects.held_in.get(&id).copied().unwrap_or(0), found(id)));
+        let mut found: FxHashMap<u32, i64> = FxHashMap::default();
+        for (volume, project) in &self.projects.of_volume {
+            let held = self.snapshots.held(*volume).held.bytes;
+            self.projects.chain(Some(*project)).for_each(|id| *found.entry(id).or_default() += held);
+        }
+        let of = |counts: &FxHashMap<u32, i64>, id: u32| counts.get(&id).copied().unwrap_or(0);
+        let all = self.projects.iter().map(|(id, _)| (id, of(&self.projects.held_in, id), of(&found, id)));
         all.filter(|(_, counted, found)| counted != found).collect()
     }
 
     /// A project was made, changed (but for what it is in) or removed.
     pub(crate) fn set_project(&mut self, id: u32, record: Option<ProjectRecord>) {
+        self.projects.forget(id);
         match record {
             Some(record) => {
                 let used = self.quotas.of(QuotaOf::Project(id)).map_or(Stats::default(), |quota| quota.used);
                 self.quotas.set(QuotaOf::Project(id), Quota { limit: record.limit, used });
                 self.projects.last = self.projects.last.max(id);
-                self.projects.by_id.insert(id, Arc::new(record));
+                self.projects.note(id, record);
             }
             None => {
                 self.quotas.remove(QuotaOf::Project(id));
                 self.projects.held_in.remove(&id);
-                self.projects.by_id.remove(&id);
             }
         }
     }
@@ -170,9 +238,13 @@ impl State {
             let used = self.quotas.remove(QuotaOf::Volume(volume));
             self.add_used(old, used.negated());
             self.projects.of_volume.remove(&volume);
+            if let Some(own) = self.projects.volumes.get_mut(&old) {
+                own.remove(&volume);
+            }
         }
         if let Some(project) = project {
             self.projects.of_volume.insert(volume, project);
+            self.projects.volumes.entry(project).or_default().insert(volume);
             self.quotas.set(QuotaOf::Volume(volume), Quota { used, ..Quota::default() });
             self.add_used(project, used);
             self.count_held(volume);

@@ -393,6 +393,7 @@ impl Shard {
         census.check_inodes();
         census.check_stats();
         census.check_quotas();
+        census.check_places();
         for (project, counted, found) in held_wrongly {
             let detail =
                 format!("project {project} counts {counted} bytes that snapshots hold, found {found}");

@@ -1,4 +1,4 @@
-//! Checks of projects: what they are in and their groups are there, none is in itself, volumes are
+//! Checks of projects: what they are in and their places are there, none is in itself, volumes are
 //! there, and quotas count what is in them.
 
 use super::Census;
@@ -7,10 +7,10 @@ use crate::format::inode::Stats;
 use crate::format::keys::{self, Table};
 use crate::format::projects::{DEPTH_MAX, ProjectNumber, ProjectRecord};
 use crate::format::stored::Stored;
-use leeward_fs::{NodeId, Result};
+use leeward_fs::{Kind, NodeId, Result};
 use leeward_meta::Moment;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Projects as they are stored.
 #[derive(Default)]
@@ -19,6 +19,7 @@ pub(super) struct ProjectsFound {
     parents: BTreeMap<u32, u32>,
     /// The project of each volume.
     of_volume: BTreeMap<u32, u32>,
+    places: BTreeMap<NodeId, String>,
 }
 
 impl ProjectsFound {
@@ -32,12 +33,7 @@ impl ProjectsFound {
 impl Census {
     /// `volumes`: those that are there and not being removed, in order.
     pub(super) fn projects(&mut self, moment: &dyn Moment, volumes: &[u32]) -> Result<()> {
-        let mut groups = BTreeSet::new();
-        each(moment, keys::table_range(Table::Group), |key, _| {
-            groups.insert(keys::table_id(key) as u32);
-            Ok(())
-        })?;
-        let (mut found, mut names, mut places) = (ProjectsFound::default(), BTreeMap::new(), BTreeMap::new());
+        let (mut found, mut names) = (ProjectsFound::default(), BTreeMap::new());
         each(moment, keys::table_range(Table::Project), |key, value| {
             let id = keys::table_id(key) as u32;
             let record = match ProjectRecord::decode(value) {
@@ -47,10 +43,7 @@ impl Census {
                     return Ok(());
                 }
             };
-            if !groups.contains(&record.owner) {
-                self.say("project", None, format!("project {}: its group is not there", record.name));
-            }
-            if let Some(other) = places.insert(record.place, record.name.clone()) {
+            if let Some(other) = found.places.insert(record.place, record.name.clone()) {
                 self.say("project", None, format!("projects {other} and {} have one place", record.name));
             }
             found.parents.insert(id, record.parent);
@@ -105,6 +98,16 @@ impl Census {
             }
         }
         Ok(())
+    }
+
+    /// Once all inodes are known.
+    pub(super) fn check_places(&mut self) {
+        for (place, name) in std::mem::take(&mut self.projects.places) {
+            let is_dir = self.inodes.get(&place).is_some_and(|found| found.kind == Some(Kind::Dir));
+            if !is_dir {
+                self.say("project", Some(place), format!("the place of project {name} is no directory"));
+            }
+        }
     }
 
     /// What all volumes of each project use.

@@ -90,6 +90,9 @@ impl Shard {
                 self.volume_name(volume)
             ),
             Error::NotPermitted => self.why_not_permitted(ctx, dir, path, name),
+            Error::Quota => format!(
+                "snapshot {name} of {path}: its project is full, and counts what snapshots hold: remove some, or files"
+            ),
             e => return about(format_args!("snapshot {name} of {path}"))(e),
         };
         Failure::new(e.errno(), text)

@@ -51,6 +51,14 @@ impl Request for SnapRestore {
         }
         let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
         let parent = if all_of_dir { dir } else { shard.node_at(above)? };
+        if caller.ctx.delegate.is_some() && caller.ctx.uid != 0 && !all_of_dir {
+            let above = what.rsplit_once('/').map_or("", |(above, _)| above);
+            let was = shard.transact(&Ctx::system(), |tx| tx.in_snapshot(dir, epoch, above.as_bytes()));
+            let was = was.map_err(about(format_args!("{above} in snapshot {name} of {path}")))?;
+            if to.is_some() || was.inode() != parent.inode() {
+                return Err(not_where_it_was(path, name));
+            }
+        }
         if shard.is_copy(parent.volume()) {
             return Err(is_copy(shard, parent.volume()));
         }
@@ -65,6 +73,15 @@ impl Request for SnapRestore {
         shard.invalidate_inode(parent);
         Ok(Restored(done))
     }
+}
+
+/// Elsewhere others may read it who may not where it was.
+fn not_where_it_was(path: &str, name: &str) -> Failure {
+    let message = format!(
+        "who looks after a project restores files of others only to the directory that they were in: \
+         their owners may copy them, with cp -a, from {path}/.snap/{name}"
+    );
+    Failure::new(libc::EPERM, message)
 }
 
 fn refusal(e: Error, target: &str) -> Failure {

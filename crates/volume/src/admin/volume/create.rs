@@ -3,7 +3,7 @@
 use super::{VolumeInfo, check_volume_name, is_copy, is_taken};
 use crate::admin::bucket::publish_volume;
 use crate::admin::failure::about;
-use crate::admin::project::{begins_with_project, volumes_left};
+use crate::admin::project::{begins_with_project, in_none_of_his, in_volume_of, volumes_left};
 use crate::admin::{Caller, Failure, Request};
 use crate::cell::root_dir;
 use crate::format::inode::{CopyState, Properties, Stats, VolumeRecord};
@@ -69,6 +69,10 @@ impl VolumeCreate {
     /// Makes it, and returns its number.
     fn make(&self, shard: &Shard, asker: &Ctx, copy: Option<CopyState>) -> Result<u32, Failure> {
         let (name, at) = (&self.name, &self.at);
+        shard.may_make_at(asker, at)?;
+        if asker.delegate.is_some() && self.pool.is_some() {
+            return Err(Failure::new(libc::EPERM, "an operator chooses the pool of a project"));
+        }
         let pool = self.pool.as_ref().map(|pool| shard.data_pool_named(pool)).transpose()?;
         check_volume_name(name)?;
         let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
@@ -79,16 +83,16 @@ impl VolumeCreate {
             return Err(is_copy(shard, dir.volume()));
         }
         let made = shard.transact(&Ctx::system(), |tx| {
-            if tx.st.volumes.values().any(|v| v.name == *name && !v.removing) {
-                return Ok(Err(is_taken(name)));
-            }
             let id = tx.st.next_volume;
             if id >= VOLUMES_MAX {
                 return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
             }
             let project = tx.project_over(dir)?;
-            if let Err(refused) = self.fits(tx.st, asker, project) {
+            if let Err(refused) = self.fits(tx.st, asker, dir, project) {
                 return Ok(Err(refused));
+            }
+            if tx.st.volumes.values().any(|v| v.name == *name && !v.removing) {
+                return Ok(Err(is_taken(name)));
             }
             let pool_of_project = project.and_then(|id| tx.st.projects.get(id)).map(|record| record.pool);
             let pool = pool.or(pool_of_project).unwrap_or(0);
@@ -117,16 +121,12 @@ impl VolumeCreate {
         Ok(id)
     }
 
-    fn fits(&self, st: &State, asker: &Ctx, project: Option<u32>) -> Result<(), Failure> {
-        if asker.delegated {
+    fn fits(&self, st: &State, asker: &Ctx, dir: NodeId, project: Option<u32>) -> Result<(), Failure> {
+        if asker.delegate.is_some() {
             if !st.projects.is_owner(asker, project) {
-                let message =
-                    format!("{}: it is in no project that you look after: see lee project list", self.at);
-                return Err(Failure::new(libc::EPERM, message));
+                return Err(in_none_of_his(&self.at));
             }
-            if self.pool.is_some() {
-                return Err(Failure::new(libc::EPERM, "an operator chooses the pool of a project"));
-            }
+            in_volume_of(st, asker, dir, project, &self.at)?;
             begins_with_project(st, project, &self.name)?;
         }
         project.map_or(Ok(()), |project| volumes_left(st, project, None))

@@ -34,6 +34,12 @@ impl Request for VolumeRemove {
         if let Some(inside) = inside {
             return busy(format!("volume {} is attached inside {name}: remove it first", inside.name));
         }
+        let place = shard.lock().projects.places_in(id).next();
+        if let Some(project) = place.and_then(|place| shard.project_at(place)) {
+            return busy(format!(
+                "the place of project {project} is in {name}: remove that first, or move it"
+            ));
+        }
         let v = shard.lock().volumes[&id].clone();
         let path = shard.path_of(NodeId::new(id, 1));
         let clock = shard.lock_clock();

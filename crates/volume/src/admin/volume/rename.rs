@@ -26,15 +26,17 @@ impl Request for VolumeRename {
         let (name, to) = (&self.name, &self.to);
         let id = shard.volume_named(name)?;
         check_volume_name(to)?;
-        if shard.volume_named(to).is_ok() {
-            return Err(is_taken(to));
-        }
-        if caller.ctx.delegated {
-            let st = shard.lock();
-            begins_with_project(&st, st.projects.of_volume(id), to)?;
-        }
         let path = shard.path_of(NodeId::new(id, 1));
         let renamed = shard.transact(&Ctx::system(), |tx| {
+            if caller.ctx.delegate.is_some() {
+                let project = tx.st.projects.of_volume(id);
+                if let Err(refused) = begins_with_project(tx.st, project, to) {
+                    return Ok(Err(refused));
+                }
+            }
+            if tx.st.volumes.iter().any(|(other, v)| *other != id && v.name == *to && !v.removing) {
+                return Ok(Err(is_taken(to)));
+            }
             if let Some(path) = &path
                 && unpublish_volume(tx, name, path)
             {
@@ -44,9 +46,9 @@ impl Request for VolumeRename {
                 v.name = to.clone();
             }
             tx.st.volumes_dirty.insert(id);
-            Ok(())
+            Ok(Ok(()))
         });
-        renamed.map_err(about(name))?;
+        renamed.map_err(about(name))??;
         shard.settle()?;
         shard.volume_info(id)
     }

@@ -280,6 +280,10 @@ impl Shard {
                     return Err(Error::CrossVolume);
                 }
                 self.may_restore_to(ctx, dir)?;
+                // what others may not read stays where they do not
+                if ctx.uid != 0 && ![entry.record.uid, entry.owner].contains(&ctx.uid) {
+                    return Err(Error::NotPermitted);
+                }
                 self.restore_entry(&mut run, entry, dir, name)?;
                 self.restore_below(&mut run, entry.node.inode(), entry.node)?;
             }
@@ -316,10 +320,7 @@ impl Shard {
     /// Users other than root restore to directories of their own, or to the old place.
     fn may_restore_to(&self, ctx: &Ctx, dir: NodeId) -> Result<()> {
         let owner = self.transact(&Ctx::system(), |tx| tx.inode(dir))?.uid;
-        match ctx.uid == owner || self.bin_viewer(ctx, dir.volume()) == 0 {
-            true => Ok(()),
-            false => Err(Error::NotPermitted),
-        }
+        if ctx.uid == 0 || ctx.uid == owner { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
     /// Restores what `dir` (a directory that has a name) and those below it lost.
@@ -388,6 +389,8 @@ impl Shard {
         let there = self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))?;
         let merges = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
         match there.filter(merges) {
+            // another directory of the name may let others read what this one did not
+            Some(_) if run.tree.viewer == 0 && ![0, entry.owner].contains(&run.ctx.uid) => Ok(None),
             Some(there) if entry.kind == Kind::Dir => {
                 run.places.insert(entry.node.inode(), there.node);
                 run.merged.push(entry.clone());
