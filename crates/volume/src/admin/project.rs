@@ -109,7 +109,9 @@ impl Request for ProjectCreate {
         check_project_name(&self.name)?;
         let (owner, pool) = (shard.group_named(&self.owner)?, shard.pool_asked(self.pool.as_deref())?);
         let place = shard.place_at(&self.at)?;
+        let _recalling = shard.recall_place(place).map_err(about(&self.at))?;
         let id = shard.change_projects(|tx| {
+            tx.live_dir(place)?;
             let parent = tx.project_over(place)?;
             if let Err(refused) = self.check(tx.st, caller.ctx, place, parent) {
                 return Ok(Err(refused));
@@ -210,6 +212,8 @@ impl Request for ProjectSet {
         }
         // what clients change by themselves then they change with this budget far from its limit
         let _recalling = shard.recall_volumes_of(&self.name)?;
+        let _of_place =
+            place.map(|place| shard.recall_place(place)).transpose().map_err(about(&self.name))?;
         let id = shard.change_projects(|tx| {
             let found = asked_about(tx.st, caller.ctx, &self.name).and_then(|(id, old)| {
                 self.check(tx.st, caller.ctx, &old)?;
@@ -600,6 +604,7 @@ impl Tx<'_> {
     /// Whether a directory can be the place of this project: it is in the same project, and no
     /// other's place.
     fn may_be_place(&self, place: NodeId, id: u32, old: &ProjectRecord) -> TxResult<Result<(), Failure>> {
+        self.live_dir(place)?;
         let over = self.project_over(place)?;
         let is_in_itself = over == Some(id);
         let is_beside = over.unwrap_or(0) == old.parent && self.st.projects.at_place(place).is_none();
@@ -617,6 +622,12 @@ impl Tx<'_> {
 }
 
 impl Shard {
+    /// A client that has told its programs that a directory is gone tells that the server before
+    /// the directory becomes a place.
+    fn recall_place(&self, place: NodeId) -> leeward_fs::Result<Option<Recalling>> {
+        self.recall_exclusive(&Ctx::system(), Some(place.volume()))
+    }
+
     fn recall_volumes_of(&self, project: &str) -> Result<Vec<Recalling>, Failure> {
         let volumes = {
             let st = self.lock();

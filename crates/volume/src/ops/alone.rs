@@ -69,6 +69,7 @@ impl Tx<'_> {
     fn is_plain_dir(&self, dir: NodeId) -> bool {
         self.st.quotas.get(dir).is_none()
             && self.st.schedules.get(dir).is_none()
+            && self.st.projects.at_place(dir).is_none()
             && self.st.snapshots.of_dir(dir.volume(), dir.inode()).is_none()
     }
 

@@ -138,10 +138,13 @@ fn parts(told: &Told) -> Vec<Part> {
         &[Column::Name, Column::Owner, Column::End, Column::Growth, Column::Limit, Column::Full];
     const PROJECT: &[Column] =
         &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Files, Column::Limit];
+    const SOON_PROJECT: &[Column] = &[Column::Name, Column::End, Column::Growth, Column::Limit, Column::Full];
     const OWNER: &[Column] =
         &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Average, Column::Files];
     let part = |part, title: &str, columns, rows| Part { part, title: title.into(), columns, rows };
     let (volumes, users, groups) = (rows_of(&told.volumes), rows_of(&told.users), rows_of(&told.groups));
+    let mut projects = rows_of(&told.projects);
+    projects.retain(|row| row.usage.gone.is_none());
     let live: Vec<Row> = volumes.iter().filter(|row| row.usage.gone.is_none()).cloned().collect();
     let gone: Vec<Row> = volumes.iter().filter(|row| row.usage.gone.is_some()).cloned().collect();
     vec![
@@ -156,7 +159,13 @@ fn parts(told: &Told) -> Vec<Part> {
             "projects",
             "Projects, each with those in it",
             PROJECT,
-            top(&rows_of(&told.projects), |row| row.usage.end.bytes as i64),
+            top(&projects, |row| row.usage.end.bytes as i64),
+        ),
+        part(
+            "soon_full_projects",
+            "Projects that are nearly full, or will be within 30 days",
+            SOON_PROJECT,
+            soon_full(told, &projects),
         ),
         part("largest_volumes", "Largest volumes", VOLUME, top(&live, |row| row.usage.end.bytes as i64)),
         part("grown_volumes", "Volumes that grew most", VOLUME, top(&live, Row::growth)),
