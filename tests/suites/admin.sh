@@ -27,16 +27,18 @@ doctor_says_what_to_change() {
 }
 
 background_start_and_end() {
-  local cell=$WORK/background
+  local cell=$WORK/background port=$((26000 + $$ % 2000)) # below what the kernel gives to clients
   mkdir "$WORK/background-mnt"
-  "$LEE" up "$cell" --mount "$WORK/background-mnt" --background
+  "$LEE" up "$cell" --mount "$WORK/background-mnt" --background --http "$port"
   on_exit "'$LEE' down '$cell'"
   mountpoint "$WORK/background-mnt"
   [ "$("$LEE" status "$cell" --json | json '["running"]')" = True ]
   fails_with "pid\|process" "$LEE" up "$cell"
   cat "$WORK/said"
   (cd "$WORK/background-mnt" && "$LEE" df && "$LEE" volume list)
+  curl -s -o "$WORK/answer" "http://127.0.0.1:$port/nothing"
   "$LEE" down "$cell"
+  "$LEE" report transfers --cell "$cell" --json | grep -F '"door":"http","ipv6":false,"requests":1,' >/dev/null
   if mountpoint -q "$WORK/background-mnt"; then return 1; fi
   "$LEE" status "$cell" || [ $? = 3 ]
 }

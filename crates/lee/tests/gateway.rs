@@ -454,3 +454,31 @@ fn only_a_host_that_may_is_a_gateway_and_only_as_long() {
     assert_eq!(plain.s3("f", &[]).status, 0, "nobody listens");
     plain.start(&[]).bad(1, &["does not let this machine in"]);
 }
+
+#[test]
+fn what_goes_through_a_gateway_is_kept_by_day() {
+    if !can_run() {
+        return;
+    }
+    let cell = Cell::new();
+    let gateway = cell.gateway("counted");
+    let content = noise(100_000, 1);
+    assert_eq!(gateway.put("object", &cell.file("content", &content)).status, 200);
+    assert_eq!(gateway.http("proj/object", &[]).body, content);
+    gateway.say(&["--stop"]).good();
+    let told = cell.served.ask(&["report", "transfers", "--json"]).json();
+    let row = |door: &str| {
+        let rows = told["rows"].as_array().expect("rows");
+        rows.iter().find(|row| row["door"] == door).unwrap_or_else(|| panic!("no {door} in {told}")).clone()
+    };
+    let (s3, http) = (row("s3"), row("http"));
+    assert_eq!(
+        (&s3["ipv6"], &s3["requests"], &s3["received_bytes"]),
+        (&false.into(), &1.into(), &100_000.into())
+    );
+    assert_eq!((&http["requests"], &http["sent_bytes"]), (&1.into(), &100_000.into()));
+    let said = cell.served.ask(&["report", "transfers", "--daily"]).good();
+    assert!(said.contains("DAY") && said.contains("KiB"), "{said}");
+    let csv = cell.served.ask(&["report", "transfers", "--csv"]).good();
+    assert!(csv.contains(",s3,ipv4,1,100000,"), "{csv}");
+}

@@ -29,6 +29,7 @@ use leeward_volume::format::samples::{
 };
 use leeward_volume::format::schedule::ScheduleRecord;
 use leeward_volume::format::scrub::{Every, Reached, ScrubRecord};
+use leeward_volume::format::transfers::TransferRecord;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -423,7 +424,7 @@ fn records_of_groups_are_as_they_were() {
 }
 
 #[test]
-fn records_of_projects_are_as_they_were() {
+fn records_of_projects_and_transfers_are_as_they_were() {
     assert_eq!(hex(&keys::project(0x0a0b)), "ffffff230000000000000a0b00");
     assert_eq!(hex(&keys::project_of(0x0a0b)), "ffffff240000000000000a0b00");
     assert_eq!(hex(&keys::next_project()), "ffffff00000000000000000900");
@@ -443,6 +444,15 @@ fn records_of_projects_are_as_they_were() {
     assert_eq!(hex(&record.encode()), golden);
     assert_eq!(ProjectRecord::decode(&record.encode()), Ok(record.clone()));
     assert!(ProjectRecord::decode(&record.encode()[..49]).is_err());
+    for (ipv6, golden) in
+        [(false, "ffffff250000000000000007000104"), (true, "ffffff250000000000000007000106")]
+    {
+        let key = keys::transfers(7, 1, ipv6);
+        assert_eq!((hex(&key), keys::parse_transfers(&key)), (golden.into(), Some((1, ipv6))));
+    }
+    let record = TransferRecord { requests: 1, received: 2, sent: 3 };
+    assert_eq!(hex(&record.encode()), "0100000000000000000100000000000000020000000000000003");
+    assert_eq!(TransferRecord::decode(&record.encode()), Ok(record));
     let number = ProjectNumber(9);
     assert_eq!(hex(&number.encode()), "010000000009");
     assert_eq!(ProjectNumber::decode(&number.encode()), Ok(number));

@@ -441,3 +441,37 @@ fn projects_are_told_with_those_in_them_and_summed_once() {
     assert_eq!((gone.name.as_deref(), gone.gone, gone.end.bytes), (Some("lab.in"), Some(rig.today()), 0));
     assert_eq!(rig.findings(), []);
 }
+
+#[test]
+fn what_went_through_doors_is_told_by_day() {
+    let mut rig = Rig::new();
+    let first = rig.today();
+    let of = |door, ipv6, requests| admin::Transferred {
+        door,
+        ipv6,
+        requests,
+        received_bytes: requests * 10,
+        sent_bytes: requests * 100,
+    };
+    let (s3, http) = (admin::TransferDoor::S3, admin::TransferDoor::Http);
+    let note = |rig: &Rig, transfers| _ = rig.admin(&admin::TransferNote { transfers });
+    note(&rig, vec![of(s3, false, 3), of(http, true, 1)]);
+    note(&rig, vec![of(s3, false, 4)]);
+    rig.later(2);
+    note(&rig, vec![of(s3, true, 5), of(s3, false, 1)]);
+    let ask = |rig: &Rig, from, to| rig.admin(&admin::TransferReport { from, to });
+    let all = ask(&rig, first, None);
+    assert_eq!(all.kept_from, Some(first));
+    assert_eq!(all.rows, [of(s3, false, 8), of(s3, true, 5), of(http, true, 1)]);
+    let days: Vec<_> = all.days.iter().map(|on| (on.day.0 - first.0, on.transferred.requests)).collect();
+    assert_eq!(days, [(0, 7), (0, 1), (2, 1), (2, 5)]);
+    assert_eq!(ask(&rig, first.plus(1), Some(first.plus(2))).rows, []);
+    rig.admin(&admin::SyncAll);
+    rig.disk = rig.disk.power_cut(1);
+    rig.start();
+    assert_eq!(ask(&rig, first, None), all);
+    rig.later(3700);
+    note(&rig, vec![of(http, false, 1)]);
+    assert_eq!(ask(&rig, first, None).rows, [of(http, false, 1)], "ten years are kept");
+    assert_eq!(rig.findings(), []);
+}

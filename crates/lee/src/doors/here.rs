@@ -5,7 +5,7 @@ use crate::settings::SrrConfig;
 use crate::{srr, system};
 use leeward_env::Env;
 use leeward_volume::Cell;
-use leeward_volume::admin::{AnyRequest, Failure};
+use leeward_volume::admin::{AnyRequest, Failure, TransferNote};
 use leeward_volume::format::buckets::Buckets;
 use std::sync::{Arc, Weak};
 
@@ -33,6 +33,10 @@ impl DoorCell for CellHere {
         let ending = || Failure { message: "the cell is ending".into(), errno: libc::EAGAIN };
         let cell = self.cell.upgrade().ok_or_else(ending)?;
         cell.admin_any(&leeward_env::Ctx::system(), request, &mut |_| ()).map(drop)
+    }
+
+    fn note_transfers(&self, note: &TransferNote) -> Result<(), Failure> {
+        self.change_buckets(&note.clone().into())
     }
 
     fn report(&self, paths: Option<Vec<String>>) -> Result<String, String> {

@@ -7,6 +7,7 @@
 mod buckets;
 mod here;
 mod keys;
+mod tally;
 
 use crate::fail::{Fail, text};
 use crate::settings::CellSettings;
@@ -21,11 +22,12 @@ use leeward_door::listen::{
 };
 use leeward_env::Env;
 use leeward_s3::{Options, S3Door};
-use leeward_volume::admin::{AnyRequest, Failure};
+use leeward_volume::admin::{AnyRequest, Failure, TransferNote};
 use leeward_volume::format::buckets::Buckets;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tally::Tally;
 use tokio::runtime::Runtime;
 
 /// The access log, beside the log.
@@ -146,6 +148,12 @@ pub trait DoorCell: Send + Sync + 'static {
     /// The cell's.
     fn change_buckets(&self, request: &AnyRequest) -> Result<(), Failure>;
 
+    /// Adds to what went through doors.
+    ///
+    /// # Errors
+    /// The cell's, or that it does not answer.
+    fn note_transfers(&self, note: &TransferNote) -> Result<(), Failure>;
+
     /// The storage resource report as JSON, of these paths or of all.
     ///
     /// # Errors
@@ -157,6 +165,7 @@ pub trait DoorCell: Send + Sync + 'static {
 pub struct Doors {
     serving: Vec<Serving>,
     runtime: Option<Runtime>,
+    tally: Option<Arc<Tally>>,
 }
 
 impl Bound {
@@ -176,7 +185,7 @@ impl Bound {
     /// Certificate and key cannot be used, or the access log cannot be opened.
     pub fn open(self, inside: &Inside<'_>) -> Result<Doors, Fail> {
         if self.is_empty() {
-            return Ok(Doors { serving: Vec::new(), runtime: None });
+            return Ok(Doors { serving: Vec::new(), runtime: None, tally: None });
         }
         let runtime = runtime(inside.config.issuer.len())?;
         let path = inside.log.with_file_name(ACCESS_LOG);
@@ -194,9 +203,11 @@ impl Bound {
         let serve = |(bound, site): (listen::Bound, _)| {
             bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
         };
-        let serving =
+        let serving: Vec<Serving> =
             sites.into_iter().map(serve).collect::<Result<_, _>>().map_err(|e| Fail::new(e.to_string()))?;
-        Ok(Doors { serving, runtime: Some(runtime) })
+        let figures = serving.iter().map(|serving| serving.figures().clone()).collect();
+        let tally = Some(Tally::begin(inside.env, &inside.cell, figures));
+        Ok(Doors { serving, runtime: Some(runtime), tally })
     }
 }
 
@@ -269,6 +280,9 @@ impl Drop for Doors {
         self.serving.iter().for_each(Serving::end);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(END_WAIT);
+        }
+        if let Some(tally) = &self.tally {
+            tally.note();
         }
     }
 }

@@ -14,7 +14,7 @@ use leeward_env::{Env, Nanos};
 use leeward_fs::Error;
 use leeward_fs::accounts::Accounts;
 use leeward_remote::{Client, CommandLost, User};
-use leeward_volume::admin::{AnyRequest, Failure};
+use leeward_volume::admin::{AnyRequest, Failure, TransferNote};
 use leeward_volume::format::buckets::Buckets;
 use parking_lot::Mutex;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -175,6 +175,10 @@ impl DoorCell for CellThere {
         // who made it uses it next, here
         self.ask_again();
         Ok(())
+    }
+
+    fn note_transfers(&self, note: &TransferNote) -> Result<(), Failure> {
+        self.ask::<IgnoredAny>(&Call::Admin { request: note.clone().into() }).map(drop)
     }
 
     fn report(&self, paths: Option<Vec<String>>) -> Result<String, String> {

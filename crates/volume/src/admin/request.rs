@@ -189,6 +189,8 @@ requests! {
     AclSet noted,
     AclShow unnoted,
     OwnerLimit noted,
+    TransferNote unnoted,
+    TransferReport unnoted,
     ProjectCreate noted,
     ProjectSet noted,
     ProjectMove noted,

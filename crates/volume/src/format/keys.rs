@@ -55,6 +55,7 @@ const TABLE_MEMBER: u32 = SYSTEM + 33;
 const TABLE_GROUP_LIMIT: u32 = SYSTEM + 34;
 const TABLE_PROJECT: u32 = SYSTEM + 35;
 const TABLE_PROJECT_VOLUME: u32 = SYSTEM + 36;
+const TABLE_TRANSFERS: u32 = SYSTEM + 37;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -449,6 +450,20 @@ pub fn project_of(volume: u32) -> Key {
     build(TABLE_PROJECT_VOLUME, u64::from(volume), 0, &[])
 }
 
+/// What went through a door on a day, in one address family.
+pub fn transfers(day: u32, door: u8, ipv6: bool) -> Key {
+    build(TABLE_TRANSFERS, u64::from(day), 0, &[door, if ipv6 { 6 } else { 4 }])
+}
+
+/// The door and whether it is IPv6, of a key of [`transfers`].
+pub fn parse_transfers(key: &[u8]) -> Option<(u8, bool)> {
+    match key.get(13..)? {
+        [door, 4] => Some((*door, false)),
+        [door, 6] => Some((*door, true)),
+        _ => None,
+    }
+}
+
 /// The number of the next project.
 pub fn next_project() -> Key {
     build(TABLE_CELL, 9, 0, &[])
@@ -840,6 +855,8 @@ pub enum Table {
     Project,
     /// Which volumes are in projects.
     ProjectVolume,
+    /// What went through doors.
+    Transfers,
 }
 
 /// The range of a system table.
@@ -881,6 +898,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::GroupLimit => TABLE_GROUP_LIMIT,
         Table::Project => TABLE_PROJECT,
         Table::ProjectVolume => TABLE_PROJECT_VOLUME,
+        Table::Transfers => TABLE_TRANSFERS,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -14,6 +14,7 @@ pub mod owned;
 pub mod projects;
 pub mod samples;
 pub mod stored;
+pub mod transfers;
 
 pub mod schedule;
 pub mod scrub;

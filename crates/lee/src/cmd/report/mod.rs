@@ -5,6 +5,7 @@ mod forecast;
 mod month;
 mod paper;
 mod srr;
+mod transfers;
 mod usage;
 
 use super::Invocation;
@@ -13,8 +14,8 @@ use leeward_volume::admin::Day;
 
 /// Report what was used, and when, and in the forms of others
 ///
-/// Once a day the cell keeps what each volume, user, group and pool uses: each day for two years,
-/// and then the first of each month for ten. Days begin at 0:00 UTC.
+/// Once a day the cell keeps what each volume, user, group, project and pool uses: each day for two
+/// years, and then the first of each month for ten. Days begin at 0:00 UTC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,6 +27,7 @@ enum Report {
     Usage(usage::Args),
     Month(month::Args),
     Census(census::Args),
+    Transfers(transfers::Args),
     Srr(srr::Args),
 }
 
@@ -38,6 +40,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         Report::Usage(args) => usage::run(invocation, args),
         Report::Month(args) => month::run(invocation, args),
         Report::Census(args) => census::run(invocation, args),
+        Report::Transfers(args) => transfers::run(invocation, args),
         Report::Srr(args) => srr::run(invocation, args),
     }
 }

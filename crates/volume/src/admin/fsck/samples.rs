@@ -1,10 +1,11 @@
-//! Checks of usage samples: each is one that some version wrote.
+//! Checks of usage samples, and of what went through doors: each is one that some version wrote.
 
 use super::Census;
 use crate::format::each;
 use crate::format::keys::{self, Table};
 use crate::format::samples::{Chunk, SampleRecord, SampledNames};
 use crate::format::stored::Stored;
+use crate::format::transfers::TransferRecord;
 use leeward_fs::Result;
 use leeward_meta::Moment;
 
@@ -21,6 +22,12 @@ impl Census {
             }
             if Chunk::of_id(id).is_none() {
                 self.say("damaged-record", None, format!("usage samples of a kind that is none: {id:x}"));
+            }
+            Ok(())
+        })?;
+        each(moment, keys::table_range(Table::Transfers), |_, record| {
+            if let Err(e) = TransferRecord::decode(record) {
+                self.say("damaged-record", None, e.to_string());
             }
             Ok(())
         })

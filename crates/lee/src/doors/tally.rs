@@ -1,0 +1,75 @@
+//! Notes in the cell what goes through doors: once a minute, and when they close.
+//!
+//! What was counted since the last note is lost with a process that is killed. If the answer to a
+//! note is lost, what it told may be noted twice.
+
+use super::DoorCell;
+use leeward_door::listen::{Family, Figures};
+use leeward_env::{Door, Env};
+use leeward_volume::admin::{TransferDoor, TransferNote, Transferred};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+const STEP: Duration = Duration::from_secs(60);
+
+/// See the module's head.
+pub struct Tally {
+    cell: Arc<dyn DoorCell>,
+    figures: Vec<Arc<Figures>>,
+    /// What is noted, in the order of [`Tally::counted`].
+    noted: Mutex<Vec<Transferred>>,
+}
+
+impl Tally {
+    /// Begins to note what these count.
+    pub fn begin(env: &Env, cell: &Arc<dyn DoorCell>, figures: Vec<Arc<Figures>>) -> Arc<Tally> {
+        let tally = Arc::new(Tally { cell: cell.clone(), figures, noted: Mutex::default() });
+        *tally.noted.lock() = tally.counted();
+        let (weak, env) = (Arc::downgrade(&tally), env.clone());
+        env.clone().spawn("door-tally", move || {
+            loop {
+                env.sleep(STEP);
+                let Some(tally) = weak.upgrade() else { return };
+                tally.note();
+            }
+        });
+        tally
+    }
+
+    /// Notes what is new.
+    pub fn note(&self) {
+        let mut noted = self.noted.lock();
+        let counted = self.counted();
+        let new = |(is, was): (&Transferred, &Transferred)| Transferred {
+            requests: is.requests - was.requests,
+            received_bytes: is.received_bytes - was.received_bytes,
+            sent_bytes: is.sent_bytes - was.sent_bytes,
+            ..*is
+        };
+        let transfers: Vec<Transferred> =
+            counted.iter().zip(&*noted).map(new).filter(|new| new.requests > 0).collect();
+        if transfers.is_empty() {
+            return;
+        }
+        match self.cell.note_transfers(&TransferNote { transfers }) {
+            Ok(()) => *noted = counted,
+            // with the next ones
+            Err(failure) => tracing::debug!("what went through doors is not noted yet: {}", failure.message),
+        }
+    }
+
+    fn counted(&self) -> Vec<Transferred> {
+        let of = |figures: &Arc<Figures>, family: Family| {
+            let (received_bytes, sent_bytes) = figures.bytes(family);
+            let door = match figures.door() {
+                Door::S3 => TransferDoor::S3,
+                _ => TransferDoor::Http,
+            };
+            let requests = figures.requests(family).iter().sum();
+            Transferred { door, ipv6: family == Family::V6, requests, received_bytes, sent_bytes }
+        };
+        let families = |figures| Family::ALL.map(|family| of(figures, family));
+        self.figures.iter().flat_map(families).collect()
+    }
+}
