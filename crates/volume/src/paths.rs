@@ -28,6 +28,14 @@ impl Shard {
         Ok(node)
     }
 
+    /// What is at a path, outside of snapshots; `Err`: the last on the way that is there.
+    pub(crate) fn nearest(&self, path: &str) -> std::result::Result<NodeId, NodeId> {
+        path.split('/').filter(|name| !name.is_empty()).try_fold(NodeId::ROOT, |dir, name| {
+            let found = self.transact(&Ctx::user(0, 0), |tx| tx.dentry(dir, name.as_bytes()));
+            found.ok().flatten().map(|entry| entry.node).filter(|node| !node.is_view()).ok_or(dir)
+        })
+    }
+
     /// One path of an inode; `None` when it has none.
     pub(crate) fn path_of(&self, node: NodeId) -> Option<String> {
         let ctx = Ctx::system();

@@ -1,6 +1,6 @@
 //! `lee bucket`: which directories are published at the S3 door.
 
-use super::Invocation;
+use super::{Invocation, yes_or_no};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
@@ -50,14 +50,6 @@ enum Action {
         /// The bucket's name
         name: String,
     },
-}
-
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match text {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("write yes or no".into()),
-    }
 }
 
 /// Runs it.

@@ -290,3 +290,12 @@ fn only_text(invocation: &Invocation, command: &str) -> Result<(), Fail> {
         Format::Json => Err(Fail::usage(format!("`lee {command}` has no JSON form: leave --json out"))),
     }
 }
+
+/// A setting that is on or off.
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("write yes or no".into()),
+    }
+}

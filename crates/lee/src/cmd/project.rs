@@ -1,6 +1,6 @@
 //! `lee project`.
 
-use super::Invocation;
+use super::{Invocation, yes_or_no};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::size::{self, Limit};
@@ -118,14 +118,6 @@ struct SettingsArgs {
     /// Whether its bytes count what only snapshots hold [default: yes]
     #[arg(long, value_name = "yes|no", action = clap::ArgAction::Set, value_parser = yes_or_no)]
     count_snapshots: Option<bool>,
-}
-
-fn yes_or_no(text: &str) -> Result<bool, String> {
-    match text {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("write yes or no".into()),
-    }
 }
 
 /// Runs it.

@@ -1,6 +1,6 @@
 //! `lee volume`: the units of administration, each with an owner, a quota and a place in the tree.
 
-use super::Invocation;
+use super::{Invocation, yes_or_no};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, size, system, when};
@@ -153,11 +153,7 @@ enum Property {
 
 fn parse_property(text: &str) -> Result<Property, String> {
     let (name, value) = text.split_once('=').ok_or("write PROPERTY=VALUE")?;
-    let yes_or_no = || match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(format!("`{value}`: write yes or no")),
-    };
+    let yes_or_no = || yes_or_no(value).map_err(|why| format!("`{value}`: {why}"));
     let days = || value.parse().map_err(|_| format!("`{value}`: write a number of days up to {}", u16::MAX));
     match name {
         "snapshot-dir" => Ok(Property::SnapshotDir(value.into())),

@@ -8,7 +8,7 @@
 use super::{Checked, Eyes, HostCommands, above, for_operators, refused};
 use crate::groups::name_of;
 use leeward_env::{Ctx, Groups};
-use leeward_fs::{Fs, NodeId, Op};
+use leeward_fs::NodeId;
 use leeward_remote::Asker;
 use leeward_volume::Cell;
 use leeward_volume::admin::{self, AnyRequest, BucketCreate, BucketInfo, Failure, PropertyChanges};
@@ -79,7 +79,7 @@ impl Eyes<'_> {
 
     /// The same of the volume in which something was that need not be there any more.
     fn looks_after_what_was(&self, path: &str) -> Checked<()> {
-        let place = || self.nearest(path).unwrap_or_else(|last| last);
+        let place = || self.cell.nearest(path).unwrap_or_else(|last| last);
         match self.cell.has_projects() && self.looks_after(place().volume()) {
             true => Ok(()),
             false => Err(not_his(path)),
@@ -87,17 +87,7 @@ impl Eyes<'_> {
     }
 
     fn place(&self, path: &str) -> Option<NodeId> {
-        self.nearest(path).ok()
-    }
-
-    /// What is at a path; `Err`: the last on the way that is there.
-    fn nearest(&self, path: &str) -> Result<NodeId, NodeId> {
-        let look = |dir: NodeId, name: &str| {
-            let op = Op::Lookup { dir, name: name.as_bytes() };
-            let found = (**self.cell).call(&Ctx::user(0, 0), op).and_then(|reply| reply.attr());
-            found.ok().map(|attr| attr.node).filter(|node| !node.is_view()).ok_or(dir)
-        };
-        path.split('/').filter(|name| !name.is_empty()).try_fold(NodeId::ROOT, look)
+        self.cell.nearest(path).ok()
     }
 
     fn looks_after_name(&self, volume: &str) -> Checked<()> {

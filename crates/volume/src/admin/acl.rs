@@ -4,7 +4,8 @@
 use crate::admin::failure::about;
 use crate::admin::volume::is_copy;
 use crate::admin::{Caller, Failure, Reply, Request};
-use crate::ops::{AclChange, TreeChanged, group_perm, named};
+pub use crate::ops::AclChangedInfo;
+use crate::ops::{AclChange, group_perm, named};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::NodeId;
@@ -64,19 +65,6 @@ pub struct AclSet {
     pub recursive: bool,
 }
 
-/// What became of a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AclChangedInfo {
-    /// Files and directories that have other rights now.
-    pub changed: u64,
-    /// Those that had these already, and symbolic links, which have none.
-    pub same: u64,
-    /// Those of somebody else, or that `chattr` protects.
-    pub refused: u64,
-    /// Directories that the caller may not look into: nothing in them has changed.
-    pub closed: u64,
-}
-
 impl Reply for AclChangedInfo {
     const KIND: &'static str = "acl-changed";
 }
@@ -105,8 +93,7 @@ impl Request for AclSet {
             );
             return Err(Failure::new(libc::EPERM, message));
         }
-        let TreeChanged { changed, same, refused, closed } = done;
-        Ok(AclChangedInfo { changed, same, refused, closed })
+        Ok(done)
     }
 }
 

@@ -2,7 +2,7 @@
 //! who looks after a project by [`Ctx::delegate`], as much as that lets him.
 
 use crate::admin::failure::about;
-use crate::admin::volume::is_copy;
+use crate::admin::volume::{is_copy, no_volume};
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::format::inode::{Pair, Stats};
 use crate::format::keys;
@@ -342,8 +342,7 @@ impl Request for ProjectMove {
 impl ProjectMove {
     /// The volume, and the project that it is to be in.
     fn checked(&self, st: &State, ctx: &Ctx) -> Result<(u32, Option<u32>), Failure> {
-        let volume = st.volumes.iter().find(|(_, v)| v.name == self.volume && !v.removing);
-        let volume = volume.map(|(id, _)| *id);
+        let volume = st.volume_named(&self.volume);
         let to = self.to.as_deref().map(|to| asked_about(st, ctx, to)).transpose()?.map(|(id, _)| id);
         let from = volume.and_then(|volume| st.projects.of_volume(volume));
         if ctx.delegate.is_some() && ![from, to].iter().all(|of| st.projects.is_owner(ctx, *of)) {
@@ -353,10 +352,7 @@ impl ProjectMove {
             );
             return Err(Failure::new(libc::EPERM, message));
         }
-        let Some(volume) = volume else {
-            let message = format!("there is no volume {}: see lee volume list", self.volume);
-            return Err(Failure::new(libc::ENOENT, message));
-        };
+        let volume = volume.ok_or_else(|| no_volume(&self.volume))?;
         to.map_or(Ok(()), |to| volumes_left(st, to, from))?;
         Ok((volume, to))
     }
@@ -438,7 +434,7 @@ impl Request for ProjectShow {
             let (id, _) = asked_about(&st, caller.ctx, &self.name)?;
             let own = st.projects.own_volumes(id);
             let volume = |volume: u32| {
-                let used = st.quotas.of(QuotaOf::Volume(volume)).map_or(Stats::default(), |q| q.used);
+                let used = st.quotas.used(QuotaOf::Volume(volume));
                 Some(ProjectVolume {
                     name: st.volumes.get(&volume)?.name.clone(),
                     used_bytes: used.bytes.max(0) as u64,
@@ -651,11 +647,7 @@ impl Shard {
         if ctx.delegate.is_none() {
             return Ok(());
         }
-        let nearest = path.split('/').filter(|name| !name.is_empty()).try_fold(NodeId::ROOT, |dir, name| {
-            let found = self.transact(&Ctx::user(0, 0), |tx| tx.dentry(dir, name.as_bytes()));
-            found.ok().flatten().map(|entry| entry.node).filter(|node| !node.is_view()).ok_or(dir)
-        });
-        let nearest = nearest.unwrap_or_else(|last| last);
+        let nearest = self.nearest(path).unwrap_or_else(|last| last);
         let project = self.transact(&Ctx::system(), |tx| tx.project_over(nearest)).map_err(about(path))?;
         let st = self.lock();
         match st.projects.is_owner(ctx, project) {
@@ -667,7 +659,7 @@ impl Shard {
     /// The name of the project whose place this is.
     pub(super) fn project_at(&self, place: NodeId) -> Option<String> {
         let st = self.lock();
-        st.projects.get(st.projects.at_place(place)?).map(|record| record.name.clone())
+        st.projects.name(st.projects.at_place(place)?)
     }
 
     fn place_at(&self, path: &str) -> Result<NodeId, Failure> {
@@ -698,7 +690,7 @@ impl Shard {
     /// The name of a volume's project.
     pub(crate) fn project_name_of(&self, volume: u32) -> Option<String> {
         let st = self.lock();
-        st.projects.get(st.projects.of_volume(volume)?).map(|record| record.name.clone())
+        st.projects.name(st.projects.of_volume(volume)?)
     }
 
     fn project_info(&self, id: u32) -> Result<ProjectInfo, Failure> {
@@ -706,8 +698,8 @@ impl Shard {
             let st = self.lock();
             let gone = || Failure::new(libc::ENOENT, "the project is gone");
             let record = st.projects.get(id).cloned().ok_or_else(gone)?;
-            let used = st.quotas.of(QuotaOf::Project(id)).map_or(Stats::default(), |quota| quota.used);
-            let parent = st.projects.get(record.parent).map(|parent| parent.name.clone());
+            let used = st.quotas.used(QuotaOf::Project(id));
+            let parent = st.projects.name(record.parent);
             let held = st.held_in_quota(QuotaOf::Project(id));
             (record, used, held, st.projects.count_volumes_in(id) as u64, parent)
         };

@@ -407,10 +407,14 @@ impl Cell {
         self.shard.project_name_of(volume)
     }
 
+    /// What is at a path, outside of snapshots; `Err`: the last on the way that is there.
+    pub fn nearest(&self, path: &str) -> std::result::Result<NodeId, NodeId> {
+        self.shard.nearest(path)
+    }
+
     /// The number of a volume.
     pub fn volume_named(&self, name: &str) -> Option<u32> {
-        let st = self.shard.lock();
-        st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id)
+        self.shard.lock().volume_named(name)
     }
 
     /// Numbers of the volumes of a user, without those that are being removed.

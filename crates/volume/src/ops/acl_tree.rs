@@ -8,24 +8,25 @@ use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, Wait, Work};
 use leeward_fs::rights::{self, R, X};
 use leeward_fs::{Entry, Error, Kind, NodeId, Reply, Result};
+use serde::{Deserialize, Serialize};
 
 /// Entries of a directory that one step changes.
 const STEP_ENTRIES: usize = 256;
 
 /// What became of a tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TreeChanged {
-    /// Inodes whose ACLs are others now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AclChangedInfo {
+    /// Files and directories that have other rights now.
     pub changed: u64,
-    /// Inodes that had these already, or can have none.
+    /// Those that had these already, and symbolic links, which have none.
     pub same: u64,
-    /// Inodes of somebody else, or that `chattr` protects.
+    /// Those of somebody else, or that `chattr` protects.
     pub refused: u64,
-    /// Directories that the caller may not look into.
+    /// Directories that the caller may not look into: nothing in them has changed.
     pub closed: u64,
 }
 
-impl TreeChanged {
+impl AclChangedInfo {
     fn count(&mut self, changed: AclChanged) {
         *match changed {
             AclChanged::Changed => &mut self.changed,
@@ -72,9 +73,9 @@ impl Shard {
         (top, recursive): (NodeId, bool),
         changes: &[AclChange],
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<TreeChanged> {
+    ) -> Result<AclChangedInfo> {
         let ctx = Ctx { flow: caller.flow.of_work(Work::Rights), wait: Wait::Allowed, ..*caller };
-        let mut done = TreeChanged::default();
+        let mut done = AclChangedInfo::default();
         self.change_some(&ctx, &[top], changes, &mut done)?;
         let mut dirs: Vec<(NodeId, Box<[u8]>)> = Vec::new();
         let mut total = 0;
@@ -117,7 +118,7 @@ impl Shard {
         ctx: &Ctx,
         nodes: &[NodeId],
         changes: &[AclChange],
-        done: &mut TreeChanged,
+        done: &mut AclChangedInfo,
     ) -> Result<()> {
         let Some(first) = nodes.first() else { return Ok(()) };
         // other machines give back what they keep of these before the turn, which waits for nobody

@@ -25,7 +25,7 @@ mod versions;
 mod xattr;
 
 pub(crate) use acl::{AclChange, group_perm, named};
-pub(crate) use acl_tree::TreeChanged;
+pub use acl_tree::AclChangedInfo;
 pub(crate) use copy::Copy;
 pub(crate) use list::{PAGE, Page};
 pub(crate) use make::NewNode;

@@ -6,7 +6,6 @@
 //! which it is not has no samples. When the clock is set, the days that it shows are sampled:
 //! samples of days that are yet to come stay, and say so much and no more.
 
-use crate::format::inode::Stats;
 use crate::format::keys;
 use crate::format::samples::{
     Amounts, Chunk, SampleRecord, Sampled, SampledName, SampledNames, Samples, first_of_month,
@@ -126,7 +125,7 @@ impl Shard {
             Sampled::Project => {
                 let (st, of) = (self.lock(), QuotaOf::Project(id as u32));
                 let Some(project) = st.projects.get(id as u32) else { return Ok(None) };
-                let used = st.quotas.of(of).map_or(Stats::default(), |quota| quota.used);
+                let used = st.quotas.used(of);
                 let bytes = whole(used.bytes + st.held_in_quota(of));
                 Amounts { bytes, inodes: whole(used.inodes()), more: project.parent.into() }
             }

@@ -162,6 +162,11 @@ pub struct State {
 }
 
 impl State {
+    /// The volume of this name that is not being removed.
+    pub(crate) fn volume_named(&self, name: &str) -> Option<u32> {
+        self.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id)
+    }
+
     /// A front end has one more reference to an inode.
     pub(crate) fn refer(&mut self, ctx: &Ctx, node: NodeId) {
         self.refs.add(node);

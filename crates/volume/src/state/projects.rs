@@ -46,6 +46,11 @@ impl Projects {
         self.by_id.get(&id)
     }
 
+    /// The name of one.
+    pub fn name(&self, id: u32) -> Option<String> {
+        self.get(id).map(|record| record.name.clone())
+    }
+
     /// All of them, by number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<ProjectRecord>)> {
         self.by_id.iter().map(|(id, record)| (*id, record))
@@ -218,7 +223,7 @@ impl State {
         self.projects.forget(id);
         match record {
             Some(record) => {
-                let used = self.quotas.of(QuotaOf::Project(id)).map_or(Stats::default(), |quota| quota.used);
+                let used = self.quotas.used(QuotaOf::Project(id));
                 self.quotas.set(QuotaOf::Project(id), Quota { limit: record.limit, used });
                 self.projects.last = self.projects.last.max(id);
                 self.projects.note(id, record);

@@ -59,6 +59,11 @@ impl Quotas {
         self.all.get(&of)
     }
 
+    /// What is used of it; of one that is not there nothing.
+    pub fn used(&self, of: QuotaOf) -> Stats {
+        self.of(of).map_or(Stats::default(), |quota| quota.used)
+    }
+
     /// Sets or replaces a quota.
     pub fn set(&mut self, of: QuotaOf, quota: Quota) {
         self.all.insert(of, quota);

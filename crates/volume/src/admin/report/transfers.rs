@@ -1,19 +1,18 @@
 //! What went through doors, day by day, by door and address family. The processes with doors note
 //! it once a minute, and when they end.
 
-use super::Day;
+use super::{Day, end_of};
 use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::format::keys::{self, Table};
 use crate::format::stored::Stored;
 use crate::format::transfers::TransferRecord;
 use crate::shard::Shard;
+use crate::space::samples::MONTHLY_DAYS;
 use leeward_env::Ctx;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So many days it is kept.
-const KEPT_DAYS: u32 = 3660;
 /// Records of days that are kept no longer, and that one note removes.
 const TRIM_RECORDS: usize = 1024;
 
@@ -83,7 +82,7 @@ impl Request for TransferNote {
                 tx.put(key, before.unwrap_or_default().plus(by).encode());
             }
             let old =
-                (keys::transfers(0, 0, false), keys::transfers(today.saturating_sub(KEPT_DAYS), 0, false));
+                (keys::transfers(0, 0, false), keys::transfers(today.saturating_sub(MONTHLY_DAYS), 0, false));
             for (key, _) in tx.scan(&old.0, &old.1, TRIM_RECORDS, false)? {
                 tx.remove(key);
             }
@@ -136,12 +135,7 @@ impl Request for TransferReport {
     type Reply = TransfersReported;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<TransfersReported, Failure> {
-        let tomorrow = Day(shard.today()).plus(1);
-        let to = self.to.unwrap_or(tomorrow);
-        if self.from >= to || to > tomorrow {
-            let why = format!("there is no time from {} to {to}: today is {}", self.from, tomorrow.minus(1));
-            return Err(Failure::new(libc::EINVAL, why));
-        }
+        let to = end_of(shard, self.from, self.to)?;
         let told = |e| about("what went through doors")(e);
         let all = keys::table_range(Table::Transfers);
         let first = shard.scan(&all.0, &all.1, 1).map_err(told)?.0;

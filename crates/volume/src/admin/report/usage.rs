@@ -1,6 +1,6 @@
 //! What volumes, users, groups, pools and projects used in a time, from the samples of its days.
 
-use super::Day;
+use super::{Day, end_of};
 use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Progress, Reply, Request};
 use crate::format::each;
@@ -114,12 +114,7 @@ impl Request for UsageReport {
     type Reply = UsageReported;
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<UsageReported, Failure> {
-        let tomorrow = Day(shard.today()).plus(1);
-        let to = self.to.unwrap_or(tomorrow);
-        if self.from >= to || to > tomorrow {
-            let why = format!("there is no time from {} to {to}: today is {}", self.from, tomorrow.minus(1));
-            return Err(Failure::new(libc::EINVAL, why));
-        }
+        let to = end_of(shard, self.from, self.to)?;
         // what is durable, in one state
         let moment = shard.with_commits_paused(|| shard.kv.moment());
         let told = |e| about("usage samples")(e);

@@ -91,7 +91,7 @@ impl VolumeCreate {
             if let Err(refused) = self.fits(tx.st, asker, dir, project) {
                 return Ok(Err(refused));
             }
-            if tx.st.volumes.values().any(|v| v.name == *name && !v.removing) {
+            if tx.st.volume_named(name).is_some() {
                 return Ok(Err(is_taken(name)));
             }
             let pool_of_project = project.and_then(|id| tx.st.projects.get(id)).map(|record| record.pool);

@@ -109,11 +109,7 @@ impl Reply for VolumeInfo {
 impl Shard {
     /// The number of a volume.
     pub(in crate::admin) fn volume_named(&self, name: &str) -> Result<u32, Failure> {
-        let st = self.lock();
-        let found = st.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id);
-        found.ok_or_else(|| {
-            Failure::new(libc::ENOENT, format!("there is no volume {name}: see lee volume list"))
-        })
+        self.lock().volume_named(name).ok_or_else(|| no_volume(name))
     }
 
     /// The name of a volume, or its number when it is gone.
@@ -206,6 +202,11 @@ fn check_volume_name(name: &str) -> Result<(), Failure> {
         return Err(Failure::new(libc::EINVAL, format!("{name:?} is no name for a volume: {rule}")));
     }
     Ok(())
+}
+
+/// Why something is refused about a volume that is not there.
+pub(super) fn no_volume(name: &str) -> Failure {
+    Failure::new(libc::ENOENT, format!("there is no volume {name}: see lee volume list"))
 }
 
 fn is_taken(name: &str) -> Failure {

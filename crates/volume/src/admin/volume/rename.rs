@@ -34,7 +34,7 @@ impl Request for VolumeRename {
                     return Ok(Err(refused));
                 }
             }
-            if tx.st.volumes.iter().any(|(other, v)| *other != id && v.name == *to && !v.removing) {
+            if tx.st.volume_named(to).is_some_and(|other| other != id) {
                 return Ok(Err(is_taken(to)));
             }
             if let Some(path) = &path
