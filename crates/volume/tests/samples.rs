@@ -472,6 +472,9 @@ fn what_went_through_doors_is_told_by_day() {
     assert_eq!(ask(&rig, first, None), all);
     rig.later(3700);
     note(&rig, vec![of(http, false, 1)]);
+    assert_eq!(ask(&rig, first, None).rows.len(), 4, "a clock that has jumped removes nothing");
+    (0..10).for_each(|_| rig.later(1));
+    note(&rig, Vec::new());
     assert_eq!(ask(&rig, first, None).rows, [of(http, false, 1)], "ten years are kept");
     assert_eq!(rig.findings(), []);
 }

@@ -81,10 +81,12 @@ impl Request for TransferNote {
                 };
                 tx.put(key, before.unwrap_or_default().plus(by).encode());
             }
-            let old =
-                (keys::transfers(0, 0, false), keys::transfers(today.saturating_sub(MONTHLY_DAYS), 0, false));
-            for (key, _) in tx.scan(&old.0, &old.1, TRIM_RECORDS, false)? {
-                tx.remove(key);
+            // a clock that has just jumped says nothing of what is old
+            if tx.st.sampling.is_steady(today) {
+                let until = keys::transfers(today.saturating_sub(MONTHLY_DAYS), 0, false);
+                for (key, _) in tx.scan(&keys::transfers(0, 0, false), &until, TRIM_RECORDS, false)? {
+                    tx.remove(key);
+                }
             }
             Ok(())
         });
