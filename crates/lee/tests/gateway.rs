@@ -5,7 +5,7 @@
 mod common;
 
 use common::machines::{Served, free_port};
-use common::{Said, lee, run, until};
+use common::{Place, Said, lee, run, signal, until};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
@@ -481,4 +481,17 @@ fn what_goes_through_a_gateway_is_kept_by_day() {
     assert!(said.contains("DAY") && said.contains("KiB"), "{said}");
     let csv = cell.served.ask(&["report", "transfers", "--csv"]).good();
     assert!(csv.contains(",s3,ipv4,1,100000,"), "{csv}");
+    // a server that does not answer holds up no end
+    let other = cell.gateway("other");
+    assert_eq!(other.http("proj/object", &[]).status, 200);
+    let (server, pid) = (cell.served.place.pid().expect("served"), other.pid().expect("it runs"));
+    signal(server, libc::SIGSTOP);
+    signal(pid, libc::SIGTERM);
+    let begun = Instant::now();
+    let ended = (0..300).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        !Place::is_lee(pid)
+    });
+    signal(server, libc::SIGCONT);
+    assert!(ended, "it still runs after {:?}", begun.elapsed());
 }

@@ -282,7 +282,7 @@ impl Drop for Doors {
             runtime.shutdown_timeout(END_WAIT);
         }
         if let Some(tally) = &self.tally {
-            tally.note();
+            tally.end();
         }
     }
 }

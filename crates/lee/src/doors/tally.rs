@@ -9,12 +9,16 @@ use leeward_env::{Door, Env};
 use leeward_volume::admin::{TransferDoor, TransferNote, Transferred};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_secs(60);
+/// How long the end waits for the last note: a server that does not answer holds up nobody.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// See the module's head.
 pub struct Tally {
+    env: Env,
     cell: Arc<dyn DoorCell>,
     figures: Vec<Arc<Figures>>,
     /// What is noted, in the order of [`Tally::counted`].
@@ -24,7 +28,8 @@ pub struct Tally {
 impl Tally {
     /// Begins to note what these count.
     pub fn begin(env: &Env, cell: &Arc<dyn DoorCell>, figures: Vec<Arc<Figures>>) -> Arc<Tally> {
-        let tally = Arc::new(Tally { cell: cell.clone(), figures, noted: Mutex::default() });
+        let (clock, cell) = (env.clone(), cell.clone());
+        let tally = Arc::new(Tally { env: clock, cell, figures, noted: Mutex::default() });
         *tally.noted.lock() = tally.counted();
         let (weak, env) = (Arc::downgrade(&tally), env.clone());
         env.clone().spawn("door-tally", move || {
@@ -37,8 +42,18 @@ impl Tally {
         tally
     }
 
+    /// Notes what is new, if that does not take long.
+    pub fn end(self: &Arc<Self>) {
+        let (tally, (noted, heard)) = (self.clone(), channel());
+        self.env.spawn("door-tally-end", move || {
+            tally.note();
+            let _ = noted.send(());
+        });
+        let _ = heard.recv_timeout(END_WAIT);
+    }
+
     /// Notes what is new.
-    pub fn note(&self) {
+    fn note(&self) {
         let mut noted = self.noted.lock();
         let counted = self.counted();
         let new = |(is, was): (&Transferred, &Transferred)| Transferred {
