@@ -47,6 +47,7 @@ mod session;
 mod settings;
 mod size;
 mod srr;
+mod summary;
 mod system;
 mod when;
 

@@ -1,11 +1,11 @@
 //! `lee report census`: what files there are in a tree.
 
 use super::Form;
-use super::paper::comma_separated;
 use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
+use crate::summary::paper::comma_separated;
 use crate::{mounts, size, system};
 use leeward_lab::page::Page;
 use leeward_volume::admin::{Counted, CountedUpTo, FileCensus, FilesCounted};

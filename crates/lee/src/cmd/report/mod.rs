@@ -1,16 +1,17 @@
 //! `lee report`: what was used and when, and what others want to know of a cell in their forms.
 
 mod census;
-mod forecast;
 mod month;
-mod paper;
 mod srr;
 mod transfers;
 mod usage;
 
 use super::Invocation;
 use crate::fail::Fail;
+use crate::output;
+use crate::summary::paper::Paper;
 use leeward_volume::admin::Day;
+use serde::Serialize;
 
 /// Report what was used, and when, and in the forms of others
 ///
@@ -54,6 +55,15 @@ struct Form {
     /// As a page for a browser or a mail, which needs nothing else
     #[arg(long, conflicts_with = "json")]
     html: bool,
+}
+
+/// Prints a report; `json`: what programs read.
+fn print(invocation: &Invocation, form: Form, paper: &Paper, json: &impl Serialize) -> Result<(), Fail> {
+    match form {
+        Form { csv: true, .. } => output::print(&paper.csv()),
+        Form { html: true, .. } => output::print(&paper.html()),
+        _ => output::show(invocation.format, json, || paper.text()),
+    }
 }
 
 /// Today.

@@ -1,11 +1,11 @@
 //! `lee report transfers`: what went through doors.
 
-use super::paper::comma_separated;
 use super::{Form, parse_day, today};
 use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size;
+use crate::summary::paper::comma_separated;
 use leeward_lab::page::Page;
 use leeward_volume::admin::{Day, TransferReport, Transferred, TransfersReported};
 

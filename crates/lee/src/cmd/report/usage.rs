@@ -1,13 +1,13 @@
 //! `lee report usage`: what each volume, user, group, pool or project used in a time.
 
-use super::paper::{Column, Paper, Part, Row, comma_separated};
-use super::{Form, parse_day, today};
+use super::{Form, parse_day, print, today};
 use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size;
-use clap::ValueEnum;
-use leeward_volume::admin::{Day, Sampled, UsageReport, UsageReported, UsedOnDay};
+use crate::summary::paper::{Paper, Part, Row, comma_separated};
+use crate::summary::usage::{By, columns, kept_note, rows_of, time_of};
+use leeward_volume::admin::{Day, UsageReport, UsageReported, UsedOnDay};
 use serde_json::json;
 
 /// What volumes, users, groups, pools or projects used in a time: at its beginning, its end, and
@@ -30,43 +30,6 @@ pub struct Args {
     daily: bool,
     #[command(flatten)]
     form: Form,
-}
-
-/// Of what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    /// Volumes
-    Volume,
-    /// Users, by the files that they own
-    User,
-    /// Groups, by the files that belong to them
-    Group,
-    /// Pools, by the space that is taken on their disks
-    Pool,
-    /// Projects, each with those in it
-    Project,
-}
-
-impl By {
-    fn of(self) -> Sampled {
-        match self {
-            By::Volume => Sampled::Volume,
-            By::User => Sampled::User,
-            By::Group => Sampled::Group,
-            By::Pool => Sampled::Pool,
-            By::Project => Sampled::Project,
-        }
-    }
-
-    fn many(self) -> &'static str {
-        match self {
-            By::Volume => "volumes",
-            By::User => "users",
-            By::Group => "groups",
-            By::Pool => "pools",
-            By::Project => "projects",
-        }
-    }
 }
 
 /// Runs it.
@@ -102,75 +65,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         lines: vec![(format!("all {}", args.by.many()), reported.days)],
         parts: vec![Part { part: args.by.many(), title: String::new(), columns: columns(args.by), rows }],
     };
-    paper.print(invocation, args.form, &json)
-}
-
-/// The rows of an answer.
-pub fn rows_of(reported: &UsageReported) -> Vec<Row> {
-    reported.rows.iter().map(|usage| Row::new(reported.of, usage.clone())).collect()
-}
-
-/// `from 2026-11-01 until now`.
-pub fn time_of(reported: &UsageReported, to: Option<Day>) -> String {
-    let end = to.map_or("until now".into(), |to| format!("up to {to}"));
-    format!("from {} {end}", reported.from)
-}
-
-/// That not all of the time is known, if it is not.
-pub fn kept_note(asked: Day, reported: &UsageReported) -> Option<String> {
-    match reported.kept_from {
-        None => Some("The cell has no sample yet: all that is there now counts as growth.".into()),
-        Some(first) if first > asked => Some(format!("The first sample is of {first}.")),
-        Some(_) => None,
-    }
-}
-
-fn columns(by: By) -> &'static [Column] {
-    match by {
-        By::Volume => &[
-            Column::Name,
-            Column::Owner,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-            Column::Limit,
-            Column::Changed,
-            Column::Gone,
-        ],
-        By::Project => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-            Column::Limit,
-            Column::Gone,
-        ],
-        By::User | By::Group => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-        ],
-        By::Pool => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Limit,
-            Column::Gone,
-        ],
-    }
+    print(invocation, args.form, &paper, &json)
 }
 
 /// A row for each day.

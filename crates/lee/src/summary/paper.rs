@@ -1,9 +1,6 @@
 //! A report in all its forms: text, comma-separated values, a page.
 
-use super::Form;
-use crate::cmd::Invocation;
-use crate::fail::Fail;
-use crate::output::{self, Side, Table};
+use crate::output::{Side, Table};
 use crate::{size, system, when};
 use leeward_lab::page::Page;
 use leeward_lab::plot::{Chart, Draw, Scale, Series};
@@ -94,7 +91,7 @@ impl Column {
     ];
 
     /// Title of the column, and its name in comma-separated values.
-    fn titles(self) -> (&'static str, &'static str) {
+    pub fn titles(self) -> (&'static str, &'static str) {
         match self {
             Column::Name => ("NAME", "name"),
             Column::Owner => ("OWNER", "owner"),
@@ -111,11 +108,13 @@ impl Column {
         }
     }
 
-    fn is_word(self) -> bool {
+    /// Whether it has words.
+    pub fn is_word(self) -> bool {
         matches!(self, Column::Name | Column::Owner)
     }
 
-    fn for_person(self, row: &Row) -> String {
+    /// For a person.
+    pub fn for_person(self, row: &Row) -> String {
         let usage = &row.usage;
         match self {
             Column::Begin => size::bytes(usage.begin.bytes),
@@ -187,16 +186,8 @@ pub struct Paper {
 }
 
 impl Paper {
-    /// Prints it; `json`: what programs read.
-    pub fn print(&self, invocation: &Invocation, form: Form, json: &impl Serialize) -> Result<(), Fail> {
-        match form {
-            Form { csv: true, .. } => output::print(&self.csv()),
-            Form { html: true, .. } => output::print(&self.html()),
-            _ => output::show(invocation.format, json, || self.text()),
-        }
-    }
-
-    fn text(&self) -> String {
+    /// As text.
+    pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         self.notes.iter().for_each(|note| text += &format!("{note}\n"));
         for part in self.parts.iter().filter(|part| !part.rows.is_empty()) {
@@ -206,7 +197,8 @@ impl Paper {
         text
     }
 
-    fn csv(&self) -> String {
+    /// As comma-separated values.
+    pub fn csv(&self) -> String {
         let mut text = format!("part,{}\n", Column::ALL.map(|column| column.titles().1).join(","));
         for part in &self.parts {
             for row in &part.rows {
@@ -217,7 +209,8 @@ impl Paper {
         text
     }
 
-    fn html(&self) -> String {
+    /// As a page that needs nothing else.
+    pub fn html(&self) -> String {
         let mut page = Page::new(&self.title);
         self.notes.iter().for_each(|note| page.paragraph(note));
         let charts: Vec<String> = self.lines.iter().map(|(name, days)| chart(name, days)).collect();
@@ -245,7 +238,7 @@ impl Part {
 }
 
 /// Bytes over the days, in the unit that fits.
-fn chart(name: &str, days: &[UsedOnDay]) -> String {
+pub fn chart(name: &str, days: &[UsedOnDay]) -> String {
     let most = days.iter().map(|day| day.used.bytes).max().unwrap_or(0);
     let units = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50)];
     let (unit, shift) = units.into_iter().rev().find(|(_, shift)| most >> shift > 0).unwrap_or(units[0]);
