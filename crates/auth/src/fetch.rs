@@ -11,6 +11,13 @@ pub trait Fetch: Send + Sync + 'static {
     /// # Errors
     /// Why there is none.
     fn get(&self, url: &str) -> Result<Vec<u8>, String>;
+
+    /// The body that this URL answers a form with, as [`Fetch::get`]. `authorization`: the value of
+    /// that header.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn post(&self, url: &str, form: &str, authorization: Option<&str>) -> Result<Vec<u8>, String>;
 }
 
 /// Longest document.
@@ -30,15 +37,18 @@ impl HttpFetch {
         HttpFetch(())
     }
 
-    async fn body(url: &str) -> Result<Vec<u8>, String> {
-        let failed = |e: reqwest::Error| e.without_url().to_string();
-        let client = reqwest::Client::builder()
+    fn client() -> Result<reqwest::Client, String> {
+        reqwest::Client::builder()
             .timeout(WAIT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("leeward/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(failed)?;
-        let mut answer = client.get(url).send().await.map_err(failed)?;
+            .map_err(|e| e.to_string())
+    }
+
+    async fn body(request: reqwest::RequestBuilder) -> Result<Vec<u8>, String> {
+        let failed = |e: reqwest::Error| e.without_url().to_string();
+        let mut answer = request.send().await.map_err(failed)?;
         if !answer.status().is_success() {
             return Err(format!("answers {}", answer.status()));
         }
@@ -55,6 +65,19 @@ impl HttpFetch {
 
 impl Fetch for HttpFetch {
     fn get(&self, url: &str) -> Result<Vec<u8>, String> {
-        runtime().wait(HttpFetch::body(url)).map_err(|why| format!("{url}: {why}"))
+        // the runtime first: it says which cryptography there is
+        let asked = runtime().wait(async { HttpFetch::body(HttpFetch::client()?.get(url)).await });
+        asked.map_err(|why| format!("{url}: {why}"))
+    }
+
+    fn post(&self, url: &str, form: &str, authorization: Option<&str>) -> Result<Vec<u8>, String> {
+        let asked = runtime().wait(async {
+            let request = HttpFetch::client()?.post(url).header("accept", "application/json");
+            let request =
+                request.header("content-type", "application/x-www-form-urlencoded").body(form.to_owned());
+            HttpFetch::body(authorization.iter().fold(request, |r, value| r.header("authorization", *value)))
+                .await
+        });
+        asked.map_err(|why| format!("{url}: {why}"))
     }
 }

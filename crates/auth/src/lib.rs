@@ -40,7 +40,8 @@
 //! Modules: `path`, `rights`, `verdict`, `refusal`: the answers · `authority`: the entry point ·
 //! `macaroon`: the format · `token`: the cell's macaroons · `scope`, `wlcg`: tokens of the profile
 //! · `jws`: signatures · `issuers`: their keys, cached · `fetch`: fetches them · `settings`: what a
-//! site sets for them · `people`: users and their groups · `times`: dates and spans in text.
+//! site sets for them · `sign_on`: people who log in by OpenID Connect · `people`: users and their
+//! groups · `times`: dates and spans in text.
 //!
 //! Invariants: no secret is in a `Debug` or `Display` of anything here; no time but
 //! [`Env`](leeward_env::Env)'s counts; a part of a credential that is not understood makes it
@@ -61,6 +62,7 @@ mod refusal;
 mod rights;
 mod scope;
 mod settings;
+mod sign_on;
 mod times;
 mod token;
 mod verdict;
@@ -75,6 +77,7 @@ pub use refusal::Refusal;
 pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
 pub use settings::IssuerConfig;
+pub use sign_on::{Gone, SignOn, SignOnConfig, SignedOn};
 pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest, bound_to_host};
 pub use verdict::{Identity, Verdict, Via};
 

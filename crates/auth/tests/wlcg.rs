@@ -357,6 +357,10 @@ impl leeward_auth::Fetch for Meanwhile {
         drop(answers);
         self.given.get().expect("set").get(url)
     }
+
+    fn post(&self, _: &str, _: &str, _: Option<&str>) -> Result<Vec<u8>, String> {
+        Err("an issuer of tokens takes no forms".into())
+    }
 }
 
 #[test]

@@ -133,6 +133,10 @@ impl Fetch for Given {
             _ => Err("404".into()),
         }
     }
+
+    fn post(&self, _: &str, _: &str, _: Option<&str>) -> Result<Vec<u8>, String> {
+        Err("an issuer of tokens takes no forms".into())
+    }
 }
 
 /// The user database of a machine.
