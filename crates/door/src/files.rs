@@ -6,8 +6,8 @@
 //! and a file that has no name yet is freed.
 
 use crate::digest::HashThreads;
-use crate::file::{File, InodeRef};
-use crate::limits::{self, LIST_STEP};
+use crate::file::{File, InodeRef, counted};
+use crate::limits::{self, LIST_STEP, TURN_SECS_MAX};
 use crate::path::Path;
 use crate::semaphore::{FairPermit, FairSemaphore};
 use crate::steps::{Base, Steps};
@@ -136,6 +136,15 @@ impl Files {
     pub(crate) async fn room(&self, ctx: &Ctx, bytes: usize, secs: u64) -> Result<FairPermit> {
         let share = self.0.content.take_within(ctx.flow.uid, bytes, Duration::from_secs(secs)).await;
         share.ok_or(Error::WouldBlock)
+    }
+
+    /// Bytes that wait for this user's client to take them, counted as such until they are dropped.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`]: the user's clients are too slow to take what waits for them already.
+    pub async fn counted(&self, ctx: &Ctx, bytes: Vec<u8>) -> Result<Bytes> {
+        let share = self.room(ctx, bytes.len(), TURN_SECS_MAX).await?;
+        Ok(counted(bytes.into(), share))
     }
 
     /// Runs `f` in its turn at the gate, accounted for as an operation like `like` that moves

@@ -30,7 +30,7 @@ pub struct Cli {
 
 /// The commands as help shows them.
 const GROUPS: [(&str, &[&str]); 9] = [
-    ("Serve", &["up", "serve", "down", "restart", "status"]),
+    ("Serve", &["up", "serve", "down", "restart", "status", "console"]),
     (
         "Volumes and space",
         &["volume", "project", "pool", "snap", "mirror", "backup", "bin", "quota", "df", "du", "report"],
@@ -58,6 +58,7 @@ Examples:
   lee probe /home /scratch              time small operations, on whatever is mounted there
   lee serve /srv/cell && lee host add node7       on the server; then on node7:
   lee mount SERVER /data --token TOKEN
+  lee console                           a link that logs you in to the pages at the HTTP door
   lee down /srv/cell
 
 `lee volume create --help` and the like say more.

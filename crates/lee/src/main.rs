@@ -15,6 +15,7 @@ mod args;
 mod background;
 mod backup;
 mod cmd;
+mod console;
 mod control;
 mod doctor;
 mod doors;

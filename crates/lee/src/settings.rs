@@ -9,6 +9,7 @@ use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::metrics::http;
 use crate::place;
+use leeward_auth::{SignOn, SignOnConfig};
 use leeward_door::listen;
 use leeward_volume::remote::{COMMIT_INTERVAL_MS, SETTINGS};
 use std::path::Path;
@@ -66,6 +67,29 @@ fn parse_bytes(path: &Path, content: Vec<u8>, interval: u32) -> Result<CellSetti
     Ok(config)
 }
 
+/// The provider where people log in to the console, with its secret.
+///
+/// # Errors
+/// The file with the secret cannot be read.
+pub fn sign_on(config: &CellSettings) -> Result<Option<SignOn>, Fail> {
+    let Some(provider) = &config.console_login else { return Ok(None) };
+    let secret = match provider.secret_file.is_empty() {
+        true => String::new(),
+        false => secret_of(provider)?,
+    };
+    SignOn::new(provider, &secret).map(Some).map_err(Fail::new)
+}
+
+fn secret_of(provider: &SignOnConfig) -> Result<String, Fail> {
+    let file = &provider.secret_file;
+    let failed = |why: &str| Fail::new(format!("console-login: secret-file = {file}: {why}"));
+    let content = std::fs::read_to_string(file).map_err(|e| failed(&text(&e)))?;
+    match content.trim().is_empty() {
+        true => Err(failed("it is empty: write there what the provider has given to this service")),
+        false => Ok(content.trim().to_owned()),
+    }
+}
+
 fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
     let config: CellSettings = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
     let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
@@ -114,7 +138,7 @@ fn key_of(line: &str) -> Option<&str> {
 /// Every key there is.
 fn keys() -> Vec<String> {
     let table = toml::Table::try_from(CellSettings::default()).unwrap_or_default();
-    table.keys().cloned().collect()
+    table.keys().cloned().chain(["console-login".to_owned(), "tls-users".to_owned()]).collect()
 }
 
 /// The allowed values of a key, as the check of the key reports them: tries a word, then a number,
@@ -133,7 +157,7 @@ fn allowed(key: &str) -> String {
         Err(e) if e.message().ends_with("a boolean") => "true or false".into(),
         Err(_) if key == "disk-cache" => "a directory, such as \"/var/cache/leeward\"".into(),
         Err(e) if e.message().ends_with("a string") => "a text in quotes".into(),
-        Err(_) if key == "issuer" || key == "srr" => {
+        Err(_) if ["issuer", "srr", "console-login", "tls-users"].contains(&key) => {
             format!("a table [[{key}]] or [{key}]: see docs/OPERATE.md")
         }
         Err(_) => "a list of addresses, such as [\"127.0.0.1:9547\"]".into(),

@@ -51,10 +51,12 @@ mod wake;
 
 pub use admin::figures::Figures;
 pub use cell::identity::FORMAT;
-pub use cell::{Cell, first_batch};
+pub use cell::{Cell, Trouble, first_batch};
 pub use config::Config;
 pub use format::stored::Stored;
-pub use leeward_pool::{CallFigures, Condition, GateFigures, Health, Layout, StoreState, TierHealth};
+pub use leeward_pool::{
+    CallFigures, Condition, GateFigures, Health, Layout, StoreFigures, StoreHealth, StoreState, TierHealth,
+};
 pub use pools::Opener;
 pub use snapshots::reader::{SnapshotChanges, SnapshotEntry, SnapshotInode, SnapshotReader};
 pub use state::uploads::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};

@@ -76,7 +76,9 @@ impl Rig {
     }
 
     fn binned(&self, uid: u32, path: Option<&str>) -> Vec<BinEntry> {
-        self.ask_by(uid, &admin::BinList { path: path.map(Into::into) }).expect("listed").entries
+        self.ask_by(uid, &admin::BinList { path: path.map(Into::into), newest: None })
+            .expect("listed")
+            .entries
     }
 
     fn bin(&self) -> Vec<String> {

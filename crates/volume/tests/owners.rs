@@ -197,7 +197,7 @@ fn what_is_in_the_bin_counts_until_its_owner_needs_the_room() {
     assert_eq!(rig.used(User(ALICE)), (8_192, 2));
     let node = rig.make_as(ALICE, "/d/third").expect("made");
     rig.write_as(ALICE, node, 0, 4_096).expect("the oldest of hers goes");
-    let left: Vec<_> = rig.admin(&admin::BinList { path: None }).entries;
+    let left: Vec<_> = rig.admin(&admin::BinList { path: None, newest: None }).entries;
     let names: Vec<_> = left.iter().map(|entry| entry.path.clone()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(

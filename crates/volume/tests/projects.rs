@@ -241,8 +241,12 @@ fn recycle_bins_make_room_oldest_first() {
     rig.idle();
     assert_eq!(rig.used("lab").0, 600 * KIB, "bins count");
     rig.put("/p/b/f", 700 * KIB).expect("the oldest one makes room");
-    let left: Vec<String> =
-        rig.admin(&admin::BinList { path: None }).entries.into_iter().map(|entry| entry.path).collect();
+    let left: Vec<String> = rig
+        .admin(&admin::BinList { path: None, newest: None })
+        .entries
+        .into_iter()
+        .map(|entry| entry.path)
+        .collect();
     assert_eq!(left, ["/p/a/new"]);
     assert_eq!(rig.put("/p/b/g", 400 * KIB), Err(Error::Quota), "all bins are not enough");
     rig.clean();

@@ -155,7 +155,7 @@ fn a_thread_that_panics_breaks_the_cell_and_nobody_waits_for_it() {
     let told = cell.call(&ctx, Op::Fsync { node: file.node }).expect_err("nothing can be stored");
     assert_eq!(told.errno(), 5, "{told}");
     assert!(cell.call(&ctx, make(b"another")).is_err(), "nothing can be changed");
-    let troubles = cell.troubles().join("\n");
+    let troubles = cell.troubles().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     assert!(troubles.contains("a defect") && troubles.contains("nothing can be changed"), "{troubles}");
     assert!(cell.close().is_err(), "not everything is durable");
 }

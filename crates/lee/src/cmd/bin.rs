@@ -70,7 +70,7 @@ fn things(count: u64) -> String {
 fn list(invocation: &Invocation, path: Option<&Path>) -> Result<(), Fail> {
     let reply = invocation.session("bin list", |cell, session| {
         let path = path.map(|p| mounts::path_in_cell(cell.path(), p)).transpose()?;
-        session.ask(&admin::BinList { path })
+        session.ask(&admin::BinList { path, newest: None })
     })?;
     let entries = &reply.entries;
     output::reply(invocation.format, &reply, || match entries.is_empty() {

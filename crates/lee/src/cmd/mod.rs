@@ -8,6 +8,7 @@ mod bin;
 mod bucket;
 mod completions;
 mod config;
+mod console;
 mod df;
 mod doctor;
 mod down;
@@ -76,6 +77,7 @@ pub enum Command {
     Down(down::Args),
     Restart(restart::Args),
     Status(status::Args),
+    Console(console::Args),
     Volume(volume::Args),
     Pool(pool::Args),
     Snap(snap::Args),
@@ -227,6 +229,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Logout(args) => login::log_out(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),
+        Command::Console(args) => console::run(&invocation, &args),
         Command::Restart(args) => restart::run(&invocation, &args),
         Command::Volume(args) => volume::run(&invocation, args),
         Command::Pool(args) => pool::run(&invocation, args),
@@ -278,7 +281,7 @@ fn reach(cell: &CellDir) -> Result<Client, Fail> {
         Err(Unreached::Failed(fail)) => Err(fail),
         Err(Unreached::Silent) if cell.remote().is_some() => Err(sessions::unserved_mount(cell)),
         Err(Unreached::Silent) => {
-            Err(Fail::new(format!("{cell} is not served, so nobody waits: start it with `lee up {cell}`")))
+            Err(Fail::new(format!("{cell} is not served: start it with `lee up {cell}`")))
         }
     }
 }

@@ -7,14 +7,13 @@ use crate::fail::Fail;
 use crate::keeper::{Kept, Record};
 use crate::locate::{CellDir, RemoteMount};
 use crate::lock::{self, Holder};
+use crate::summary::alarms::alarms;
 use crate::{mounts, output, size, when};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const NOT_RUNNING: u8 = 3;
-/// A difference of the clock that is told.
-const CLOCK_SECS_MAX: i64 = 60;
 
 /// Show what serves a cell
 ///
@@ -136,7 +135,7 @@ fn show_running(
         "journal_bytes": running.journal_bytes.0,
         "journal_usual_bytes": running.journal_bytes.1,
         "clock_ahead_secs": running.clock_ahead_secs,
-        "troubles": running.troubles,
+        "troubles": running.troubles.iter().map(|trouble| &trouble.what).collect::<Vec<_>>(),
         "service": running.service,
         "server": running.server,
     });
@@ -184,7 +183,7 @@ fn show_running(
             let uploads = size::counted(c.uploads, "upload in parts", "uploads in parts");
             ("on the way", format!("{uploads} at {}, {}", c.door, size::bytes(c.upload_bytes)))
         }));
-        lines.extend(alarms(running));
+        lines.extend(alarms(running).into_iter().map(|alarm| ("ALARM", alarm.text)));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
     Ok(ExitCode::SUCCESS)
@@ -252,45 +251,6 @@ fn show_restarting(invocation: &Invocation, cell: &CellDir, record: &Record) -> 
         format!("{keeper}, next try {}{tries}; the reason: {}", when::utc(waiting.next), waiting.cause)
     })?;
     Ok(ExitCode::from(NOT_RUNNING))
-}
-
-/// What somebody should look at.
-fn alarms(running: &Running) -> Vec<(&'static str, String)> {
-    let mut lines: Vec<_> = running.troubles.iter().map(|what| ("ALARM", what.clone())).collect();
-    if let Some(server) = running.server.as_ref().filter(|server| !server.in_time) {
-        let why = server.trouble.as_deref().unwrap_or("its record is not renewed: see its log");
-        lines.push(("ALARM", format!("requests wait, as the cell may be another server's by now: {why}")));
-    }
-    if running.late_schedules > 0 {
-        let late = size::counted(running.late_schedules, "schedule", "schedules");
-        lines.push(("ALARM", format!("{late} of snapshots late: see lee snap schedule list")));
-    }
-    for full in running.door_connections.iter().filter(|c| c.full) {
-        let why =
-            "has as many connections as open files allow, others are refused: raise the limit (ulimit -Hn)";
-        lines.push(("ALARM", format!("the {} door {why}", full.door)));
-    }
-    if running.late_scrubs > 0 {
-        let late = size::counted(running.late_scrubs, "pool was", "pools were");
-        lines.push(("ALARM", format!("{late} not scrubbed for too long: see lee scrub --status")));
-    }
-    let (journal, usual) = running.journal_bytes;
-    if usual > 0 && journal > usual {
-        let (has, at_most) = (size::bytes(journal), size::bytes(usual));
-        lines.push((
-            "ALARM",
-            format!(
-                "the metadata journal has {has}, usual are {at_most} at most: see docs/runbooks/LeewardJournalLong.md"
-            ),
-        ));
-    }
-    let ahead = running.clock_ahead_secs;
-    if ahead.abs() > CLOCK_SECS_MAX {
-        let (by, way) = (when::ago(ahead.abs()), if ahead > 0 { "forward" } else { "back" });
-        lines
-            .push(("ALARM", format!("the clock was set {way} by {by}: locks of snapshots do not follow it")));
-    }
-    lines
 }
 
 /// Somebody has the cell open and does not listen here.

@@ -145,6 +145,9 @@ mod tests {
             waited_for_milliseconds: 2100.0,
         };
         let table = machine_table(&[row]);
-        assert!(table.contains("MACHINE") && table.contains("node17") && table.contains("2100 ms"), "{table}");
+        assert!(
+            table.contains("MACHINE") && table.contains("node17") && table.contains("2100 ms"),
+            "{table}"
+        );
     }
 }

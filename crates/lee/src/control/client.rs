@@ -2,8 +2,8 @@
 
 use super::server::peer;
 use super::{
-    Answer, Call, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, Running, ShownToken,
-    SocketPath, read_line, write_line,
+    Answer, Call, ConsoleLink, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, Running,
+    ShownToken, SocketPath, read_line, write_line,
 };
 use crate::backup::{BackupCall, BackupStatus};
 use crate::fail::{Fail, text};
@@ -155,6 +155,14 @@ impl Client {
     /// Why it is refused, or that there is no answer.
     pub fn log_in(self, token: &str) -> Result<LoggedIn, Fail> {
         self.answer(&Call::Login { token: ShownToken(token.into()) }, &mut |_| ())
+    }
+
+    /// Asks for a link that logs in to the console; waits for a bounded time.
+    ///
+    /// # Errors
+    /// Why there is none, or that there is no answer.
+    pub fn console_link(self) -> Result<ConsoleLink, Fail> {
+        self.answer_soon(&Call::ConsoleLink)
     }
 
     /// Ends a login; `None`: there was none. Waits as long as it takes.

@@ -93,6 +93,8 @@ pub enum Call {
         /// Name.
         name: String,
     },
+    /// A link that logs the user who asks in to the console. The answer is [`ConsoleLink`].
+    ConsoleLink,
     /// A gateway asks for the groups of the cell in which a user is. The answer is their numbers.
     FindGroups {
         /// Name of the user.
@@ -271,7 +273,7 @@ pub struct Running {
     pub late_scrubs: u64,
     /// Problems that an operator must look at, in words.
     #[serde(default)]
-    pub troubles: Vec<String>,
+    pub troubles: Vec<Trouble>,
     /// Bytes of the metadata journal, and the most that is usual; 0: there is none.
     #[serde(default)]
     pub journal_bytes: (u64, u64),
@@ -284,6 +286,32 @@ pub struct Running {
     /// Of a cell that several servers share.
     #[serde(default)]
     pub server: Option<ServerState>,
+}
+
+/// A link to the console that logs in once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsoleLink {
+    /// The link, at each address of the HTTP door.
+    pub urls: Vec<String>,
+    /// As whom.
+    pub user: String,
+    /// For how long it can be used, seconds.
+    pub valid_secs: u64,
+}
+
+impl fmt::Debug for ConsoleLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConsoleLink(for {})", self.user)
+    }
+}
+
+/// A problem that an operator must look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// In words.
+    pub what: String,
+    /// The page of docs/runbooks that says what to do.
+    pub runbook: String,
 }
 
 /// A server of a cell that several share.

@@ -7,10 +7,11 @@
 
 use super::users::Turns;
 use super::{
-    Answer, CALL_BYTES_MAX, Call, Flows, Line, MachineSession, Running, SocketPath, not_understood,
-    read_line, write_line,
+    Answer, CALL_BYTES_MAX, Call, ConsoleLink, Flows, Line, MachineSession, Running, SocketPath,
+    not_understood, read_line, write_line,
 };
 use crate::backup::{BackupCall, BackupStatus};
+use crate::console::sessions::Who;
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
@@ -61,6 +62,9 @@ pub trait Service: Send + Sync + 'static {
     fn sessions(&self) -> Vec<MachineSession>;
     /// Ends the session of a machine; false: there is none of this number.
     fn end_session(&self, number: u64) -> bool;
+    /// A link that logs in to the console. `host`: the machine on which it was asked for, if that
+    /// is another one.
+    fn console_link(&self, who: Who, host: Option<&str>) -> Result<ConsoleLink, Failure>;
     /// Does what is asked about mirrors.
     fn mirrors(
         &self,
@@ -369,43 +373,20 @@ impl Connection<'_> {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
             Err(e) => return self.fail(not_understood(&e)),
         };
-        match call {
-            Call::Admin { request } => self.finish("admin", self.admin(caller, &request)),
-            Call::Status => self.finish("running", self.service.running()),
-            Call::Flows => self.finish("flows", Ok(self.service.flows())),
-            Call::Sessions => self.finish("sessions", Ok(self.service.sessions())),
-            Call::EndSession { number } => self.finish("ended", Ok(self.service.end_session(number))),
-            Call::Down => self.down(),
-            Call::Backup { about } => self.finish("backups", self.backups(&about)),
-            Call::Mirror { about } => self.finish("mirrors", self.mirrors(&about)),
-            Call::Mount
-            | Call::Login { .. }
-            | Call::Logout
-            | Call::DoorReport { .. }
-            | Call::FindUser { .. }
-            | Call::FindGroups { .. } => {
-                self.fail(failure(libc::EINVAL, "this is asked of, or by, another machine"))
-            }
+        if matches!(call, Call::Down) {
+            return self.down();
         }
-    }
-
-    fn admin(&self, caller: &Ctx, request: &AnyRequest) -> Result<AnyReply, Failure> {
         let mut watched = true;
         // The request goes on when the client went away or stopped reading.
         let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
-        self.service.admin(caller, request, &mut now_and_then(&self.env, tell))
-    }
-
-    fn backups(&self, call: &BackupCall) -> Result<Vec<BackupStatus>, Failure> {
-        let mut watched = true;
-        let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
-        self.service.backups(call, &mut now_and_then(&self.env, tell))
-    }
-
-    fn mirrors(&self, call: &MirrorCall) -> Result<Vec<MirrorStatus>, Failure> {
-        let mut watched = true;
-        let tell = |progress| watched = watched && self.send(&Line::<()>::Progress(progress)).is_ok();
-        self.service.mirrors(call, &mut now_and_then(&self.env, tell))
+        let mut progress = now_and_then(&self.env, tell);
+        match answer_operator(&*self.service, caller, &call, &mut progress) {
+            Ok(line) => {
+                let mut stream = self.stream;
+                stream.write_all(&line)
+            }
+            Err(failure) => self.fail(failure),
+        }
     }
 
     /// Asks the process to end, and sends its stages until it is gone.
@@ -446,6 +427,54 @@ impl Connection<'_> {
         let mut stream = self.stream;
         write_line(&mut stream, line)
     }
+}
+
+/// The last line of the answer to an operator; of any call but [`Call::Down`].
+///
+/// # Errors
+/// Why there is no answer.
+pub fn answer_operator(
+    service: &dyn Service,
+    caller: &Ctx,
+    call: &Call,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<u8>, Failure> {
+    Ok(match call {
+        Call::Admin { request } => last_line("admin", service.admin(caller, request, progress)?),
+        Call::Status => last_line("running", service.running()?),
+        Call::Flows => last_line("flows", service.flows()),
+        Call::Sessions => last_line("sessions", service.sessions()),
+        Call::EndSession { number } => last_line("ended", service.end_session(*number)),
+        Call::Backup { about } => last_line("backups", service.backups(about, progress)?),
+        Call::Mirror { about } => last_line("mirrors", service.mirrors(about, progress)?),
+        Call::ConsoleLink => last_line("console-link", service.console_link(operator(caller.uid), None)?),
+        Call::Down
+        | Call::Mount
+        | Call::Login { .. }
+        | Call::Logout
+        | Call::DoorReport { .. }
+        | Call::FindUser { .. }
+        | Call::FindGroups { .. } => {
+            return Err(failure(libc::EINVAL, "this is asked of, or by, another machine"));
+        }
+    })
+}
+
+/// The operator with this user id, by name.
+fn operator(uid: u32) -> Who {
+    Who::Operator(system::user_name(uid).into())
+}
+
+/// The last line of an answer.
+pub fn last_line<T: Serialize>(answer: &'static str, value: T) -> Vec<u8> {
+    line_of(&Line::Done(Answer { answer, value }))
+}
+
+/// A line of an answer.
+pub fn line_of<T: Serialize>(line: &Line<T>) -> Vec<u8> {
+    let mut line = serde_json::to_vec(line).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// Tells how far a request is, and not too often.

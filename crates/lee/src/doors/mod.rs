@@ -9,6 +9,7 @@ mod here;
 mod keys;
 mod tally;
 
+use crate::console::{self, Console};
 use crate::fail::{Fail, text};
 use crate::settings::CellSettings;
 use buckets::CellBuckets;
@@ -32,8 +33,8 @@ use tokio::runtime::Runtime;
 
 /// The access log, beside the log.
 const ACCESS_LOG: &str = "access.log";
-/// Threads for requests that have to ask the cell or the user database, besides one for each issuer
-/// of tokens, which may be slow.
+/// Threads for requests that have to ask the cell or the user database, besides those of the
+/// console and one for each issuer of tokens, which may be slow.
 const BLOCKING_THREADS: usize = 8;
 /// Time for running requests to end.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -135,6 +136,8 @@ pub struct Inside<'a> {
     pub guard: Option<(Arc<dyn Guard>, Duration)>,
     /// Of several machines that open doors of a cell, which one this is; empty: the server.
     pub host: String,
+    /// The console, if there is to be one.
+    pub console: Option<console::Parts>,
 }
 
 /// The cell, for its doors: in this process, or on another machine. Calls may wait.
@@ -183,7 +186,7 @@ impl Bound {
     ///
     /// # Errors
     /// Certificate and key cannot be used, or the access log cannot be opened.
-    pub fn open(self, inside: &Inside<'_>) -> Result<Doors, Fail> {
+    pub fn open(self, mut inside: Inside<'_>) -> Result<Doors, Fail> {
         if self.is_empty() {
             return Ok(Doors { serving: Vec::new(), runtime: None, tally: None });
         }
@@ -194,11 +197,15 @@ impl Bound {
         })?;
         let mut sites: Vec<(listen::Bound, Arc<dyn Site>)> = Vec::new();
         if let Some(bound) = self.s3 {
-            sites.push((bound, guarded(inside, s3(inside, &runtime)?)));
+            sites.push((bound, guarded(&inside, s3(&inside, &runtime)?)));
         }
         if let Some(bound) = self.http {
             let location = bound.urls().first().cloned().unwrap_or_default();
-            sites.push((bound, guarded(inside, http(inside, &runtime, location)?)));
+            let mut site = http(&inside, &runtime, location)?;
+            if let Some(parts) = inside.console.take() {
+                site = Arc::new(Console::new(site, parts));
+            }
+            sites.push((bound, guarded(&inside, site)));
         }
         let serve = |(bound, site): (listen::Bound, _)| {
             bound.serve(inside.env, runtime.handle(), site, Some(log.clone()))
@@ -215,7 +222,7 @@ fn runtime(issuers: usize) -> Result<Runtime, Fail> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .max_blocking_threads(BLOCKING_THREADS + issuers)
+        .max_blocking_threads(BLOCKING_THREADS + console::PAGES_MAX + issuers)
         .thread_name("lee-door")
         .enable_all()
         .build()

@@ -114,7 +114,7 @@ impl Gateway {
         let wrong = |why| Fail::new(format!("the settings of {}: {why}", options.server));
         let authority = Arc::new(authority.map_err(wrong)?.with_certificates(&config.tls_users));
         cell.watch(&authority);
-        let doors = bound.doors.open(&Inside {
+        let doors = bound.doors.open(Inside {
             env,
             cell: cell.clone(),
             files: Files::new(&client.for_doors(), env),
@@ -123,6 +123,8 @@ impl Gateway {
             log: state.log(),
             guard: Some((cell, options.timeout)),
             host: client.host(),
+            // it asks what only the server knows
+            console: None,
         })?;
         let (since, figures) = ((env.wall() / 1_000_000_000) as i64, doors.figures());
         let metrics = bound.metrics.urls();

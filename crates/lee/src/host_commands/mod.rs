@@ -13,8 +13,9 @@ mod projects;
 #[cfg(test)]
 mod table;
 
-use crate::control::server::{Service, UserCommands, failure, now_and_then};
-use crate::control::{Answer, Call, Flows, Line, Running, not_understood};
+use crate::console::sessions::Who;
+use crate::control::server::{Service, UserCommands, failure, last_line, line_of, now_and_then};
+use crate::control::{Call, ConsoleLink, Flows, Line, Running, not_understood};
 use crate::doors::{CellHere, DoorCell};
 use crate::groups::{in_name_of, name_of};
 use crate::mirror::receiver::Mirroring;
@@ -23,6 +24,7 @@ use crate::settings::SrrConfig;
 use crate::system;
 use leeward_auth::UserDatabase;
 use leeward_env::{Ctx, Env};
+use leeward_fs::accounts::Trust;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::groups::cell_name;
 use leeward_fs::rights::{self, R, X};
@@ -34,7 +36,6 @@ use leeward_volume::admin::{
     Progress, Refresh, Sampled, SnapDiff, UsageReport,
 };
 use parking_lot::Mutex;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -149,6 +150,37 @@ impl HostCommands {
         }
     }
 
+    /// Runs a command of a user of this machine, or of one who is said to be that on another
+    /// machine that is bounded in nothing.
+    pub fn run_for(
+        &self,
+        host: Option<&str>,
+        caller: &Ctx,
+        call: &Call,
+        tell: &mut dyn FnMut(&[u8]) -> bool,
+    ) {
+        // no host has an empty name
+        let host = host.unwrap_or_default().to_owned();
+        let asker = Asker { host, grant: Grant::default(), ctx: *caller };
+        self.run_call(&asker, Ok(call.clone()), &Arc::default(), tell);
+    }
+
+    /// What answers the commands of this machine, too.
+    pub fn service(&self) -> Option<Arc<dyn Service>> {
+        self.service.get().and_then(Weak::upgrade)
+    }
+
+    /// Whether users of another machine may have sessions in the console that began there: it is
+    /// believed in who they are, and bounded in nothing.
+    pub fn lets_in(&self, host: &str) -> bool {
+        let accounts = self.cell.accounts();
+        accounts.host(host).is_some_and(|host| {
+            let is_bounded =
+                !host.volumes.is_empty() || !host.uids.is_empty() || host.read_only || host.mirror;
+            host.trust == Trust::Host && !is_bounded
+        })
+    }
+
     /// From now on this answers.
     pub fn answer_by(&self, service: Weak<dyn Service>) {
         let _ = self.service.set(service);
@@ -186,9 +218,8 @@ impl HostCommands {
         given: &Arc<Given>,
         tell: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Checked<Vec<u8>> {
-        let service = self.service.get().and_then(Weak::upgrade);
         let service =
-            service.ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
+            self.service().ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
         let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker) };
         let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
         if asker.grant.mirror {
@@ -231,6 +262,9 @@ impl HostCommands {
                 Ok(last_line("running", shown_of_status(running, asker)))
             }
             Call::Flows => Ok(last_line("flows", eyes.flows(service.flows()))),
+            Call::ConsoleLink => {
+                eyes.console_link(&*service, self).map(|link| last_line("console-link", link))
+            }
             Call::Sessions
             | Call::EndSession { .. }
             | Call::Mirror { .. }
@@ -249,20 +283,8 @@ impl HostCommands {
 /// A user of this machine is one of a machine that may use all of the cell.
 impl UserCommands for HostCommands {
     fn run_here(&self, caller: &Ctx, call: &Call, tell: &mut dyn FnMut(&[u8]) -> bool) {
-        // no host has an empty name
-        let asker = Asker { host: String::new(), grant: Grant::default(), ctx: *caller };
-        self.run_call(&asker, Ok(call.clone()), &Arc::default(), tell);
+        self.run_for(None, caller, call, tell);
     }
-}
-
-fn line_of<T: Serialize>(line: &Line<T>) -> Vec<u8> {
-    let mut line = serde_json::to_vec(line).unwrap_or_default();
-    line.push(b'\n');
-    line
-}
-
-fn last_line<T: Serialize>(answer: &'static str, value: T) -> Vec<u8> {
-    line_of(&Line::Done(Answer { answer, value }))
 }
 
 fn for_operators() -> Failure {
@@ -442,6 +464,7 @@ fn shown(eyes: &Eyes<'_>, request: &AnyRequest, reply: AnyReply) -> AnyReply {
         (_, AnyReply::BinList(mut bin)) => {
             if let Some(names) = eyes.volumes() {
                 bin.entries.retain(|entry| names.contains(&entry.volume));
+                bin.all = bin.entries.len() as u64;
             }
             AnyReply::BinList(bin)
         }
@@ -598,6 +621,20 @@ impl Eyes<'_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// A link that logs the user in to the console.
+    fn console_link(&self, service: &dyn Service, commands: &HostCommands) -> Checked<ConsoleLink> {
+        let host = Some(&*self.asker.host).filter(|host| !host.is_empty());
+        if self.asker.ctx.uid == 0 {
+            return Err(for_operators());
+        }
+        if host.is_some_and(|host| !commands.lets_in(host)) {
+            let text = "this machine may not use all of the cell, and the console shows all of it: log in to the \
+                console with a key, or ask for a link on the server";
+            return Err(failure(libc::EPERM, text));
+        }
+        service.console_link(Who::User(self.name()?.into()), host)
     }
 
     /// Names of the volumes in projects that the user looks after.

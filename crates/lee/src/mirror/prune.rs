@@ -108,6 +108,7 @@ mod tests {
             all.push(SnapInfo {
                 volume,
                 path,
+                snapshot_dir: String::new(),
                 name,
                 epoch,
                 time_secs,

@@ -6,8 +6,9 @@
 
 use super::{Bound, Event, Ground, Lifecycle, ServeOptions, ServedCell, Stage, Startup};
 use crate::backup::{BackupCall, BackupStatus};
+use crate::console::sessions::Who;
 use crate::control::server::{Server, Service};
-use crate::control::{Flows, MachineSession, Running};
+use crate::control::{ConsoleLink, Flows, MachineSession, Running};
 use crate::fail::Fail;
 use crate::lock::Holder;
 use crate::mirror::{MirrorCall, MirrorStatus};
@@ -293,6 +294,10 @@ impl Service for StandBy {
 
     fn end_session(&self, _: u64) -> bool {
         false
+    }
+
+    fn console_link(&self, _: Who, _: Option<&str>) -> Result<ConsoleLink, Failure> {
+        Err(self.stands_by())
     }
 
     fn backups(&self, _: &BackupCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<BackupStatus>, Failure> {

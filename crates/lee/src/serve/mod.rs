@@ -13,8 +13,9 @@ mod among;
 
 use crate::background::Start;
 use crate::backup::{BackupCall, BackupStatus, Backups};
+use crate::console::sessions::{By, CODE_GOOD, Sessions, Who};
 use crate::control::server::{Server, Service, UserCommands};
-use crate::control::{self, DoorConnections, Flows, MachineSession, Running};
+use crate::control::{self, ConsoleLink, DoorConnections, Flows, MachineSession, Running, Trouble};
 use crate::doors::{self, CellHere, Doors, Inside, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::group_names::{CellGroups, GroupNames};
@@ -29,23 +30,23 @@ use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
 use crate::servers::{Member, Own};
 use crate::settings::{CellSettings, Jobs};
-use crate::{memory, mounts, notify, output, place, settings, system, when};
+use crate::{console, memory, mounts, notify, output, place, settings, system, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_door::Files;
 use leeward_door::listen::{Family, Figures};
 use leeward_env::disk::held::sync_names;
-use leeward_env::{Ctx, Env};
+use leeward_env::{Ctx, Door, Env};
 use leeward_fs::NodeId;
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_servers::Turn;
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::Cell;
 use leeward_volume::admin::{self, AnyReply, AnyRequest, Failure, Progress, Refresh};
+use leeward_volume::{Cell, Trouble as CellTrouble};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -582,6 +583,7 @@ impl Opened<'_> {
         let Opened { env, options, ground, cell, gate, .. } = self;
         let (dir, config) = (&ground.dir, &ground.config);
         let authority = authority(env, cell, config)?;
+        let sign_on = settings::sign_on(config)?;
         // before anything else runs: clients of a process before do their changes again
         let member = self.own.map(|own| (own.member.clone(), own.turn.number));
         let commands = Arc::new(HostCommands::new(env, cell, &config.srr));
@@ -589,7 +591,18 @@ impl Opened<'_> {
         // only now, so that programs do not write below the mount point meanwhile
         let stale = detach_stale(env, dir, options, at.as_deref());
         let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
-        let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir));
+        let sessions = Sessions::new(env);
+        let console = config.console.then(|| console::Parts {
+            sign_on,
+            url: config.console_url.clone(),
+            env: (*env).clone(),
+            sessions: sessions.clone(),
+            cell: Arc::new(console::here::CellHere::new(&commands, gate, cell)),
+            files: Files::new(gate, env),
+            authority: authority.clone(),
+            name: format!("Leeward at {}", system::host()),
+        });
+        let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir), console);
         let doors = self.or_quit(doors)?;
         let mirrors = Arc::new(Mirrors::start(env, cell));
         let backups = Arc::new(Backups::start(env, cell));
@@ -611,6 +624,8 @@ impl Opened<'_> {
                 None => options.is_after_crash(dir),
             }),
             member: self.own.map(|own| own.member.clone()),
+            console: config.console.then(|| (sessions, config.console_url.clone())),
+            commands: Arc::downgrade(&commands),
             lifecycle: self.lifecycle.clone(),
         };
         let service = Arc::new(service);
@@ -843,12 +858,13 @@ fn open_doors(
     (cell, gate): (&Arc<Cell>, &Gate),
     authority: &Arc<Authority>,
     (config, dir): (&CellSettings, &CellDir),
+    console: Option<console::Parts>,
 ) -> Result<Doors, Fail> {
     if bound.has_http() {
         cell.prepare_tokens()?;
         authority.set_accounts(cell.accounts());
     }
-    bound.open(&Inside {
+    bound.open(Inside {
         env,
         cell: Arc::new(CellHere::new(env, cell, &config.srr)),
         files: Files::new(gate, env),
@@ -857,6 +873,7 @@ fn open_doors(
         log: dir.log(),
         guard: None,
         host: String::new(),
+        console,
     })
 }
 
@@ -910,6 +927,10 @@ struct CellService {
     backups: Arc<Backups>,
     /// Of several servers of the cell, this one.
     member: Option<Arc<Member>>,
+    /// Who is logged in to the console, and its URL as the settings have it; `None`: there is none.
+    console: Option<(Arc<Sessions>, String)>,
+    /// Runs the commands of users.
+    commands: Weak<HostCommands>,
     lifecycle: Arc<Lifecycle>,
 }
 
@@ -918,6 +939,13 @@ fn crashed() -> Failure {
     let message = "everything written since the server's start is durable; but the server before crashed and was \
         started again: what was written before and not fsynced may be lost";
     Failure { message: message.into(), errno: libc::EIO }
+}
+
+/// A URL as browsers elsewhere can use it: with the name of this machine for all of its addresses.
+fn reachable(url: &str) -> String {
+    let all = ["://0.0.0.0:", "://[::]:"];
+    let host = format!("://{}:", system::host());
+    all.iter().fold(url.to_owned(), |url, any| url.replace(any, &host))
 }
 
 /// The connections of a door, for `lee status`.
@@ -934,6 +962,33 @@ fn door_connections(figures: &Figures) -> DoorConnections {
 }
 
 impl CellService {
+    /// Ends the sessions of users, keys and machines that are not let in any more.
+    fn end_console_sessions(&self) {
+        let (Some((sessions, _)), Some(commands)) = (&self.console, self.commands.upgrade()) else { return };
+        let accounts = self.cell.accounts();
+        sessions.keep(|who, by| {
+            let is_let_in = match by {
+                By::Link(Some(host)) => commands.lets_in(host),
+                By::Key(id) => accounts.key(id).is_some(),
+                By::Link(None) | By::Provider(..) => true,
+            };
+            let is_disabled = |name: &str| accounts.user(name).is_some_and(|user| user.disabled);
+            is_let_in && !matches!(who, Who::User(name) if is_disabled(name))
+        });
+    }
+
+    /// What an operator must look at.
+    fn troubles(&self) -> Vec<Trouble> {
+        let trouble = |what: String, runbook: &str| Trouble { what, runbook: runbook.into() };
+        let of_cell = self.cell.troubles().into_iter().map(|of_cell| match of_cell {
+            CellTrouble::Broken(_) => trouble(of_cell.to_string(), "LeewardBroken"),
+            CellTrouble::Failing(_) => trouble(of_cell.to_string(), "LeewardStoreFailing"),
+        });
+        let mirrors = self.mirrors.troubles().into_iter().map(|what| trouble(what, "LeewardMirrorBad"));
+        let backups = self.backups.troubles().into_iter().map(|what| trouble(what, "LeewardBackupBad"));
+        of_cell.chain(mirrors).chain(backups).collect()
+    }
+
     /// Reads again what a request has changed.
     fn refresh(&self, what: Refresh) {
         match what {
@@ -945,6 +1000,7 @@ impl CellService {
             Refresh::Accounts | Refresh::Groups => {
                 let _alone = self.refreshing.lock();
                 self.authority.set_accounts(self.cell.accounts());
+                self.end_console_sessions();
                 match &self.machines {
                     Some(machines) if what == Refresh::Groups => machines.groups_changed(),
                     Some(machines) => machines.hosts_changed(),
@@ -999,7 +1055,7 @@ impl Service for CellService {
             late_scrubs: stats.late_scrubs,
             journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
             clock_ahead_secs: stats.clock_ahead_secs,
-            troubles: [self.cell.troubles(), self.mirrors.troubles(), self.backups.troubles()].concat(),
+            troubles: self.troubles(),
             service: notify::is_wanted(),
             server: self.member.as_ref().map(|member| member.shown()),
         })
@@ -1011,10 +1067,7 @@ impl Service for CellService {
         let of_losses = losses.iter().flat_map(|loss| loss.nodes.iter().copied());
         let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).chain(of_losses).collect();
         let paths = nodes.into_iter().filter_map(|n| Some((n, self.cell.path_of(NodeId(n))?))).collect();
-        let volumes = match self.cell.admin(&admin::VolumeList, &mut |_| ()) {
-            Ok(reply) => reply.volumes.into_iter().map(|v| (v.id, v.name)).collect(),
-            Err(_) => BTreeMap::new(),
-        };
+        let volumes = self.cell.volume_names();
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
         let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
         Flows { report, paths, volumes, dirty_bytes: dirty, machines, losses }
@@ -1026,6 +1079,28 @@ impl Service for CellService {
 
     fn end_session(&self, number: u64) -> bool {
         self.machines.as_ref().is_some_and(|machines| machines.end_session(number))
+    }
+
+    fn console_link(&self, who: Who, host: Option<&str>) -> Result<ConsoleLink, Failure> {
+        let refuse = |message: &str| Failure { message: message.into(), errno: libc::EOPNOTSUPP };
+        let Some((sessions, url)) = &self.console else {
+            return Err(refuse(
+                "there is no console: remove `console = false` from the settings of the cell",
+            ));
+        };
+        let of_http = self.doors.0.iter().filter(|(door, _)| door == Door::Http.name());
+        let urls: Vec<String> = match url.is_empty() {
+            true => of_http.map(|(_, url)| reachable(url)).collect(),
+            false => vec![url.trim_end_matches('/').to_owned()],
+        };
+        if urls.is_empty() {
+            return Err(refuse(
+                "the HTTP door is not open, which has the console: lee up --http, or `http` in the settings",
+            ));
+        }
+        let (user, code) = (who.to_string(), sessions.code(who, host));
+        let urls = urls.iter().map(|url| format!("{url}/console/login?code={code}")).collect();
+        Ok(ConsoleLink { urls, user, valid_secs: CODE_GOOD / 1_000_000_000 })
     }
 
     fn backups(

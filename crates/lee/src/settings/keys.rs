@@ -1,7 +1,7 @@
 //! Every key of `leeward.toml`, for the process that serves a cell: it passes the settings to the
 //! file system, the gate, the doors and the reports. Each default suits most cells.
 
-use leeward_auth::IssuerConfig;
+use leeward_auth::{IssuerConfig, SignOnConfig};
 use leeward_volume::Config;
 use leeward_volume::config::Compression;
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,11 @@ pub struct CellSettings {
     /// Addresses of the HTTP and WebDAV door: ports of this machine only, addresses with a port, or
     /// `*:PORT`. None: no such door.
     pub http: Vec<String>,
+    /// Whether the HTTP door has the console, at `/console`.
+    pub console: bool,
+    /// The URL of the HTTP door as browsers reach it, for links of `lee console`, such as
+    /// `"https://files.example.org:8443"`. Empty: by the addresses of the door.
+    pub console_url: String,
     /// Addresses where other machines mount the cell: ports of this machine only, addresses with a
     /// port, or `*:PORT`. None: no other machine mounts it.
     pub listen: Vec<String>,
@@ -93,6 +98,9 @@ pub struct CellSettings {
     pub tls_users: BTreeMap<String, String>,
     /// Issuers whose tokens open the doors. None: no tokens of issuers are accepted.
     pub issuer: Vec<IssuerConfig>,
+    /// Where people log in to the console besides, by OpenID Connect: `[console-login]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_login: Option<SignOnConfig>,
     /// Settings of the storage resource report.
     pub srr: SrrConfig,
 }
@@ -171,6 +179,9 @@ impl Default for CellSettings {
             metrics: Vec::new(),
             s3: Vec::new(),
             http: Vec::new(),
+            console: true,
+            console_url: String::new(),
+            console_login: None,
             listen: Vec::new(),
             tls_trusted: String::new(),
             transfers_max: 64,
@@ -230,6 +241,12 @@ impl CellSettings {
             );
         }
         self.issuer.iter().try_for_each(IssuerConfig::check)?;
+        self.console_login.iter().try_for_each(SignOnConfig::check)?;
+        if self.console_login.is_some() && self.console_url.is_empty() {
+            return Err(
+                "console-login: the provider sends browsers back to console-url: set that, too".into()
+            );
+        }
         let twice =
             self.issuer.iter().enumerate().find(|(n, i)| self.issuer[..*n].iter().any(|o| o.url == i.url));
         twice.map_or(Ok(()), |(_, issuer)| Err(format!("issuer: {} is there twice", issuer.url)))

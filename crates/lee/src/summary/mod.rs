@@ -2,6 +2,7 @@
 //!
 //! Nothing here asks the cell or prints.
 
+pub mod alarms;
 pub mod forecast;
 pub mod month;
 pub mod paper;

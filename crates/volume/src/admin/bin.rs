@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct BinList {
     /// Only what was at this path or below; `None`: all.
     pub path: Option<String>,
+    /// Only so many of them, those that were removed last; `None`: all.
+    #[serde(default)]
+    pub newest: Option<usize>,
 }
 
 /// What is in recycle bins.
@@ -19,6 +22,9 @@ pub struct BinList {
 pub struct Bin {
     /// By path, then by time.
     pub entries: Vec<BinEntry>,
+    /// How many there are, with those that were not asked for.
+    #[serde(default)]
+    pub all: u64,
 }
 
 impl Reply for Bin {
@@ -67,8 +73,13 @@ impl Request for BinList {
                 uid: e.owner,
             }));
         }
+        let all = entries.len() as u64;
+        if let Some(newest) = self.newest {
+            entries.sort_by_key(|entry: &BinEntry| std::cmp::Reverse(entry.removed_secs));
+            entries.truncate(newest);
+        }
         entries.sort_by(|a, b| (&a.path, a.removed_secs).cmp(&(&b.path, b.removed_secs)));
-        Ok(Bin { entries })
+        Ok(Bin { entries, all })
     }
 }
 

@@ -47,6 +47,7 @@ use leeward_meta::{Batch, InlineData, Kv, Moment};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -566,15 +567,32 @@ impl Cell {
             .try_for_each(|session| self.store_session(&session))
     }
 
-    /// Problems that an operator must look at, in words: why nothing can be changed any more, or
-    /// why written data does not reach the disk.
-    pub fn troubles(&self) -> Vec<String> {
-        let broken = self.shard.broken().map(|why| {
-            format!("nothing can be changed any more: {why}: repair what is below, then lee down and lee up")
-        });
-        let failing = self.shard.log.failing();
-        let failing = failing.map(|why| format!("what was written cannot be stored now: {why}"));
+    /// Problems that an operator must look at.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let broken = self.shard.broken().map(Trouble::Broken);
+        let failing = self.shard.log.failing().map(Trouble::Failing);
         broken.into_iter().chain(failing).collect()
+    }
+}
+
+/// A problem that an operator must look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing can be changed any more; why.
+    Broken(String),
+    /// Written data does not reach the disk; why.
+    Failing(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Broken(why) => write!(
+                f,
+                "nothing can be changed any more: {why}: repair what is below, then lee down and lee up"
+            ),
+            Trouble::Failing(why) => write!(f, "what was written cannot be stored now: {why}"),
+        }
     }
 }
 

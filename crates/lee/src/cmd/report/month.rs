@@ -28,10 +28,10 @@ fn parse_month(text: &str) -> Result<Day, String> {
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let today = today(invocation);
     let from = args.month.unwrap_or_else(|| today.first_of_month());
-    let made = invocation.session("report month", |_, session| {
-        report((from, today), &mut |request| session.ask(request))
-    })?;
-    let yet_to_come = || Fail::new(format!("{} is yet to come: name a month that has begun", month_text(from)));
+    let made = invocation
+        .session("report month", |_, session| report((from, today), &mut |request| session.ask(request)))?;
+    let yet_to_come =
+        || Fail::new(format!("{} is yet to come: name a month that has begun", month_text(from)));
     let (paper, json) = made.ok_or_else(yet_to_come)?;
     print(invocation, args.form, &paper, &json)
 }

@@ -41,6 +41,9 @@ pub struct SnapInfo {
     pub volume: String,
     /// The directory that it shows, by its path of now.
     pub path: String,
+    /// Name of the directory of snapshots there.
+    #[serde(default)]
+    pub snapshot_dir: String,
     /// Name.
     pub name: String,
     /// The epoch of the volume that it ended. Unique in the volume; later snapshots have higher
@@ -144,10 +147,16 @@ impl Shard {
 
     fn snap_info(&self, dir: NodeId, path: String, epoch: u32, record: &SnapshotRecord) -> SnapInfo {
         let volume = self.volume_name(dir.volume());
-        let alone = self.lock().snapshots.held_alone(dir.volume(), epoch);
+        let (alone, snapshot_dir) = {
+            let st = self.lock();
+            let properties = st.volumes.get(&dir.volume()).map(|volume| &volume.properties);
+            let snapshot_dir = properties.map(|p| String::from_utf8_lossy(&p.snapshot_dir).into_owned());
+            (st.snapshots.held_alone(dir.volume(), epoch), snapshot_dir.unwrap_or_default())
+        };
         SnapInfo {
             volume,
             path,
+            snapshot_dir,
             name: String::from_utf8_lossy(&record.name).into_owned(),
             epoch,
             time_secs: record.time.secs,

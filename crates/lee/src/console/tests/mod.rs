@@ -1,0 +1,5 @@
+//! The console on a cell, asked as browsers ask, and as those who want harm do.
+
+mod hostile;
+mod rig;
+mod rights;
