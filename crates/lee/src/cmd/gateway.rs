@@ -187,7 +187,8 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         notify::ready();
         let told = announce(invocation.format, args, &gateway.started(), &gateway.host(), "Ctrl-C ends it");
         told.unwrap_or_else(|fail| output::note(&format!("lee: {fail}")));
-        return gateway.wait(env);
+        gateway.wait();
+        return Ok(());
     }
     if let Some(token) = &args.token {
         // SAFETY: this process has one thread yet.
@@ -216,7 +217,8 @@ fn in_background(env: &Env, args: &Args, parent: &mut ParentPipe) -> Result<(), 
     let gateway = start(env, args, &state)?;
     parent.log_to(&state.log())?;
     parent.started(&Started { cell: gateway.host().into(), ..gateway.started() })?;
-    gateway.wait(env)
+    gateway.wait();
+    Ok(())
 }
 
 fn announce(format: Format, args: &Args, started: &Started, host: &str, end: &str) -> Result<(), Fail> {

@@ -14,14 +14,12 @@ use crate::keeper::Kept;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
-use crate::{locate, logging, mounts, notify, size, when};
+use crate::{locate, logging, mounts, notify, size, system, when};
 use clap::Parser;
 use leeward_env::Env;
 use leeward_fuse::{Mount, Unmounted};
 use leeward_remote::{CacheOptions, Client};
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -241,13 +239,15 @@ impl Mounted {
             refuse_if_unmounted(args)?;
         }
         let client = connect(env, args, is_again)?;
+        let (end, ended) = channel();
+        // before there is a mount that a signal would leave behind
+        system::end_on_signals(env, &end).inspect_err(|_| client.close())?;
         let mounted = if is_again { detach_dead(args) } else { Ok(()) }.and_then(|()| {
             let options = mount_options::options(Path::new(&args.server), &args.options);
             let options = leeward_fuse::Options { may_hide: is_again, ..options };
             leeward_fuse::mount(client.clone(), env, &args.at, options).map_err(|e| Fail::new(e.to_string()))
         });
         let mount = Arc::new(mounted.inspect_err(|_| client.close())?);
-        let (end, ended) = channel();
         let control = listen(env, &mount, (&client, &args.server), &end);
         let control = control.inspect_err(|fail| tracing::warn!("no commands by this mount: {fail}")).ok();
         let place = format!("{}:{}", args.server, mount.at().display());
@@ -280,17 +280,10 @@ impl Mounted {
 
     /// Serves the mount until a signal, `lee down` or an unmount ends it.
     fn wait(self, env: &Env) -> Result<(), Fail> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
-        let (mount, unmounted, signalled) = (self.mount.clone(), self.end.clone(), self.end.clone());
+        let (mount, unmounted) = (self.mount.clone(), self.end.clone());
         env.spawn("mount-watch", move || {
             mount.wait();
             let _ = unmounted.send(());
-        });
-        env.spawn("signals", move || {
-            for _ in signals.forever() {
-                let _ = signalled.send(());
-            }
         });
         while self.ended.recv().is_ok() {
             match self.end() {

@@ -23,8 +23,6 @@ use leeward_auth::{Authority, HttpFetch};
 use leeward_door::Files;
 use leeward_env::Env;
 use leeward_remote::Client;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -73,7 +71,6 @@ pub struct Gateway {
     client: Client,
     server: String,
     metrics: Vec<String>,
-    end: Sender<()>,
     ended: Receiver<()>,
 }
 
@@ -130,9 +127,11 @@ impl Gateway {
         let metrics = bound.metrics.urls();
         bound.metrics.serve(env, metrics::CONTENT_TYPE, None, move || metrics::of_doors(&figures, since));
         let (end, ended) = channel();
+        // before anybody is told that it runs
+        system::end_on_signals(env, &end)?;
         let control = listen(env, state, (&client, &options.server), &end)?;
         let server = options.server.clone();
-        Ok(Gateway { _control: control, doors, client, server, metrics, end, ended })
+        Ok(Gateway { _control: control, doors, client, server, metrics, ended })
     }
 
     /// What is told when it runs.
@@ -157,23 +156,11 @@ impl Gateway {
     }
 
     /// Serves until a signal or a command ends it: requests at work end first.
-    ///
-    /// # Errors
-    /// Signals cannot be heard.
-    pub fn wait(self, env: &Env) -> Result<(), Fail> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
-        let end = self.end.clone();
-        env.spawn("signals", move || {
-            for _ in signals.forever() {
-                let _ = end.send(());
-            }
-        });
-        // the sender is in this, too
+    pub fn wait(self) {
+        // who hears signals has a sender as long as there is the process
         let _ = self.ended.recv();
         drop(self.doors);
         self.client.close();
-        Ok(())
     }
 }
 
