@@ -84,7 +84,7 @@ disk() {
   cp -a "$HOME_HERE/alice" "$CELL/mnt/results/"
   lee sync --cell "$CELL"
   rm -r "$WORK/disk3" # number 2
-  if lee pool store replace wide 1 --by "$WORK/disk7" --force --cell "$CELL" 2>"$WORK/said"; then return 1; fi
+  if lee pool store replace wide 1 --by "$WORK/disk7" --force --lose-data --cell "$CELL" 2>"$WORK/said"; then return 1; fi
   grep -q 'store 1 is there, and store 2 is not' "$WORK/said"
   page disk 1
   is_as_before "$CELL/mnt/results"

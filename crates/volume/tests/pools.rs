@@ -234,7 +234,7 @@ const SIX: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 
 impl Rig {
     fn change(&self, change: StoreChange) -> Result<PoolInfo, Failure> {
-        self.ask(&admin::PoolStore { name: "wide".into(), change, force: false })
+        self.ask(&admin::PoolStore { name: "wide".into(), change, force: false, lose_data: false })
     }
 
     /// Until nothing is left to repair.
@@ -333,6 +333,34 @@ fn a_lost_store_is_replaced_and_a_good_one_drained() {
     assert!(pools[1].bytes > 2_000_000, "{pools:?}");
 }
 
+/// Stores on one disk are one risk, and losing data is another: each is allowed by its own word.
+#[test]
+fn force_alone_loses_nothing() {
+    let rig = Rig::new();
+    rig.make_pool_of("wide", "erasure(4+2)", &SIX);
+    let root = rig.new_volume("v", "wide");
+    rig.file(root, "a", &noise(2_000_000, 1));
+    rig.sync();
+    rig.change(StoreChange::Remove { store: "s1".into() }).expect("given up");
+    rig.change(StoreChange::Remove { store: "s2".into() }).expect("given up");
+    assert_eq!(rig.may_lose(), 0);
+    let asked = |change: StoreChange, force, lose_data| {
+        rig.ask(&admin::PoolStore { name: "wide".into(), change, force, lose_data })
+    };
+    let takes_one_more = [
+        StoreChange::Remove { store: "s3".into() },
+        StoreChange::Replace { store: "s3".into(), by: "n3".into() },
+    ];
+    for change in takes_one_more {
+        let refused = asked(change, true, false).expect_err("no data may be lost");
+        assert!(refused.message.contains("add --lose-data"), "{refused:?}");
+    }
+    asked(StoreChange::Drain { store: "s0".into(), to: "n0".into() }, false, false).expect("draining");
+    let refused = asked(StoreChange::Remove { store: "s0".into() }, true, false).expect_err("not drained");
+    assert!(refused.message.contains("1 objects are still on s0"), "{refused:?}");
+    asked(StoreChange::Remove { store: "s0".into() }, false, true).expect("whoever says so");
+}
+
 /// Nothing else has to be committed before they are deleted.
 #[test]
 fn leftovers_go_from_a_cell_that_rests() {
@@ -364,6 +392,7 @@ fn what_an_operator_says_meanwhile_holds() {
         name: "wide".into(),
         change: StoreChange::Replace { store: "s3".into(), by: "n3".into() },
         force: false,
+        lose_data: false,
     };
     let replace = move || {
         let failure = cell.admin(&replace, &mut |_| {}).expect_err("s3 is there, s5 is not");
@@ -616,7 +645,7 @@ fn the_last_copy_is_not_taken_away_without_a_word() {
     let rig = Rig::with_two();
     let change = StoreChange::Remove { store: "two".into() };
     rig.refused(
-        &admin::PoolStore { name: "two".into(), change, force: true },
+        &admin::PoolStore { name: "two".into(), change, force: true, lose_data: true },
         &["two stays as it is", "0 of its stores can be had", "1 are needed"],
     );
 }

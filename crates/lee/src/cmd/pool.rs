@@ -87,9 +87,12 @@ struct TierArgs {
 struct StoreArgs {
     #[command(subcommand)]
     action: StoreAction,
-    /// Allow stores on one disk, and the loss of data that cannot be rebuilt
+    /// Allow stores on one disk or server, whose loss may take them all
     #[arg(long, global = true)]
     force: bool,
+    /// Allow the loss of data that cannot be rebuilt
+    #[arg(long, global = true)]
+    lose_data: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -162,7 +165,7 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
             })
         }
         Action::Tier(args) => tier(invocation, args),
-        Action::Store(StoreArgs { action, force }) => change_store(invocation, action, force),
+        Action::Store(args) => change_store(invocation, args),
     }
 }
 
@@ -191,7 +194,8 @@ fn untier(invocation: &Invocation, name: String, wait: bool) -> Result<(), Fail>
     })
 }
 
-fn change_store(invocation: &Invocation, action: StoreAction, force: bool) -> Result<(), Fail> {
+fn change_store(invocation: &Invocation, args: StoreArgs) -> Result<(), Fail> {
+    let StoreArgs { action, force, lose_data } = args;
     let (name, change, done) = match action {
         StoreAction::Add { pool, url } => {
             let url = url_of(&url)?;
@@ -217,7 +221,7 @@ fn change_store(invocation: &Invocation, action: StoreAction, force: bool) -> Re
             (pool, StoreChange::Remove { store }, done)
         }
     };
-    let pool = invocation.ask("pool store", &admin::PoolStore { name, change, force })?;
+    let pool = invocation.ask("pool store", &admin::PoolStore { name, change, force, lose_data })?;
     show(invocation, &pool, || {
         format!("pool {}: {done}; lee pool show {} says how far that is", pool.name, pool.name)
     })

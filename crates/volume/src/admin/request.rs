@@ -264,12 +264,13 @@ mod tests {
         assert_eq!(sent(rename), json!({"request": "volume-rename", "name": "a", "to": "b"}));
         let change = admin::StoreChange::Add { url: "file:///d".into() };
         assert_eq!(
-            sent(admin::PoolStore { name: "p".into(), change, force: false }),
+            sent(admin::PoolStore { name: "p".into(), change, force: false, lose_data: false }),
             json!({
                 "request": "pool-store",
                 "name": "p",
                 "change": {"change": "add", "url": "file:///d"},
                 "force": false,
+                "lose_data": false,
             })
         );
     }

@@ -20,9 +20,12 @@ pub struct PoolStore {
     pub name: String,
     /// What to change.
     pub change: StoreChange,
-    /// Whether stores may be on one disk, and data that cannot be rebuilt may be lost.
+    /// Whether stores may be on one disk.
     #[serde(default)]
     pub force: bool,
+    /// Whether data that cannot be rebuilt may be lost.
+    #[serde(default)]
+    pub lose_data: bool,
 }
 
 /// What to change about a pool's stores.
@@ -172,11 +175,11 @@ impl PoolStore {
         if !counts || health.may_lose > 0 {
             return Ok(());
         }
-        if self.force {
+        if self.lose_data {
             return check_holds_no_lock(shard, id, &health, store);
         }
         let message = format!(
-            "without {} data of pool {} would be lost: drain it (lee pool store drain), wait for repair, or add --force",
+            "without {} data of pool {} would be lost: drain it (lee pool store drain), wait for repair, or add --lose-data",
             store.url, self.name
         );
         Err(Failure::new(libc::EBUSY, message))
@@ -185,7 +188,7 @@ impl PoolStore {
     fn check_is_drained(&self, shard: &Shard, id: PoolId, store: &StoreRecord) -> Result<(), Failure> {
         match shard.pools.objects_on(id, store) {
             Ok(0) => Ok(()),
-            _ if self.force => match shard.health_of(id) {
+            _ if self.lose_data => match shard.health_of(id) {
                 Some(health) => check_holds_no_lock(shard, id, &health, store),
                 None => Ok(()),
             },
@@ -231,8 +234,8 @@ fn place(record: &PoolRecord, named: &str, states: &[StoreState]) -> Result<usiz
     })
 }
 
-/// While a snapshot is locked, `--force` takes away no store that can still be read: nobody in a
-/// hurry may remove a locked snapshot. A store that fails holds nothing that could be kept.
+/// While a snapshot is locked, `--lose-data` takes away no store that can still be read: nobody in
+/// a hurry may remove a locked snapshot. A store that fails holds nothing that could be kept.
 fn check_holds_no_lock(
     shard: &Shard,
     id: PoolId,
