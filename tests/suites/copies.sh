@@ -14,6 +14,16 @@ is_last() { echo "$1" >"$WORK/last"; }
 there() { "$LEE" "$@" --cell "$THERE"; }
 PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 there_up() { "$LEE" up "$THERE" --background --no-keeper --listen "127.0.0.1:$PORT" >>"$WORK/there.log" 2>&1; }
+# What is between the cells can be cut.
+RELAY=$((PORT > 1100 ? PORT - 1 : PORT + 1))
+relay_up() {
+  python3 "$ROOT/tests/tools/relay.py" "$RELAY" "$PORT" >>"$WORK/relay.log" 2>&1 </dev/null &
+  echo $! >"$WORK/relay.pid"
+  disown
+  wait_for 10 python3 -c "import socket; socket.create_connection(('127.0.0.1', $RELAY))" 2>/dev/null
+}
+relay_cut() { kill -9 "$(cat "$WORK/relay.pid")"; }
+on_exit 'relay_cut'
 there_pid() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$THERE/lock"; }
 end_there() { [ ! -e "$THERE" ] || there down >>"$WORK/there.log" 2>&1 || umount -l "$THERE/mnt" 2>/dev/null || true; }
 on_exit end_there
@@ -399,12 +409,100 @@ killed_while_roles_change() {
   there fsck
 }
 
+# A volume whose copy is at the other end of what can be cut.
+cut_volume() {
+  local token
+  lee volume create cut
+  token=$(there host add cutter --mirror --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  relay_up
+  lee mirror add cut --to "127.0.0.1:$RELAY" --every 1h --keep 2h --token "$token" "$@"
+}
+cut_field() { lee mirror status cut --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/p"; }
+# same_cut: what the copy shows is the newest snapshot of the mirror here.
+same_cut() {
+  listing "$MNT/cut" | sort >"$WORK/was"
+  listing "$WORK/there/mnt/cut" | sort >"$WORK/is"
+  cmp "$WORK/was" "$WORK/is" || { diff -a "$WORK/was" "$WORK/is" | head -6; return 1; }
+}
+
+a_stream_that_was_cut_goes_on() {
+  local sent
+  cut_volume --limit 8M
+  dd if=/dev/urandom of="$MNT/cut/big" bs=1M count=64 status=none
+  lee mirror run cut >"$WORK/run" 2>&1 &
+  sleep 5
+  relay_cut
+  wait $! && return 1
+  relay_up
+  lee mirror add cut --to "127.0.0.1:$RELAY" --every 1h --keep 2h --limit 0
+  lee mirror run cut
+  same_cut
+  sent=$(cut_field sent_bytes)
+  say "NOTE of 64 MiB $((sent >> 20)) were sent after the cut"
+  [ "$sent" -lt $((48 << 20)) ]
+  lee mirror verify cut
+}
+
+# Sides and network are killed at random while a mirror is at work: it goes on, the copy is what it should be, and readers
+# never see half of a snapshot. MIRROR_KILLS: how often.
+a_mirror_goes_on_after_everything() {
+  local n kind reading kills=${MIRROR_KILLS:-6} reads seed=${MIRROR_SEED:-$RANDOM}
+  RANDOM=$seed
+  say "NOTE MIRROR_SEED=$seed"
+  mkdir -p "$MNT/cut/now"
+  # each snapshot has the same number in all files of a directory, which comes and goes as a whole
+  generation() {
+    rm -rf "$MNT/cut/next"
+    mkdir "$MNT/cut/next"
+    for file in 1 2 3 4 5 6 7 8; do echo "$1" >"$MNT/cut/next/$file"; done
+    mv "$MNT/cut/now" "$MNT/cut/old"
+    mv "$MNT/cut/next" "$MNT/cut/now"
+    rm -rf "$MNT/cut/old"
+  }
+  generation 0
+  lee mirror run cut
+  while true; do
+    # in one directory, which stays the one that it was
+    (cd "$WORK/there/mnt/cut/now" && cat -- *) 2>/dev/null | sort | uniq -c >"$WORK/seen.new" || true
+    # away, or eight times the same
+    if [ -s "$WORK/seen.new" ] && [ "$(awk '{print $1}' "$WORK/seen.new")" != 8 ]; then cp "$WORK/seen.new" "$WORK/half"; fi
+    echo >>"$WORK/reads"
+    sleep 0.02
+  done &
+  reading=$!
+  on_exit "kill $reading"
+  for n in $(seq "$kills"); do
+    kind=$((RANDOM % 3))
+    generation "$n"
+    dd if=/dev/urandom of="$MNT/cut/file$((RANDOM % 5))" bs=64k count=$((RANDOM % 100)) status=none
+    rm -rf "$MNT/cut/tree$((RANDOM % 3))"
+    cp -a /etc/default "$MNT/cut/tree$((RANDOM % 3))" 2>/dev/null || true
+    lee mirror run cut >"$WORK/run" 2>&1 &
+    sleep "0.$((RANDOM % 40 + 10))"
+    case $kind in
+      0) lee sync >/dev/null; cell_kill9; wait $! || true; cell_start ;;
+      1) kill -9 "$(there_pid)"; wait $! || true; there_up ;;
+      2) relay_cut; wait $! || true; relay_up ;;
+    esac
+    lee mirror run cut >"$WORK/run" 2>&1 || { cat "$WORK/run"; return 1; }
+    same_cut || { say "round $n, kind $kind"; return 1; }
+    [ ! -e "$WORK/half" ] || { cat "$WORK/half"; say "half of a snapshot was shown, round $n"; return 1; }
+  done
+  kill "$reading"
+  lee mirror verify cut
+  reads=$(wc -l <"$WORK/reads")
+  say "NOTE $kills kills, $reads looks at the copy meanwhile"
+  lee mirror remove cut
+  lee fsck
+  there fsck
+}
+
 cell_start
 there_up
 run everything_travels everything_travels
 for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
   a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
-  roles_change_back roles_are_switched killed_while_roles_change; do
+  roles_change_back roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything; do
   run "$case" "$case"
 done
 suite_end

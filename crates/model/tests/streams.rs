@@ -9,6 +9,7 @@ mod whole;
 use leeward_env::Ctx;
 use leeward_fs::{
     Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek,
+    XattrMode,
 };
 use leeward_model::Profile;
 use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
@@ -142,8 +143,8 @@ fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Strea
 
 fn send_of(volume: &str, cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
     let (file, pipe) = pipe();
-    let request =
-        admin::SnapSend { volume: volume.into(), name: name.into(), from: from.map(Into::into), pipe };
+    let (volume, name, from) = (volume.into(), name.into(), from.map(Into::into));
+    let request = admin::SnapSend { volume, name, from, part: None, pipe };
     let sent = ask(cell, &request).expect("sent");
     assert_eq!(file.metadata().expect("its length").len(), sent.bytes);
     (file, sent)
@@ -490,6 +491,73 @@ fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -
     copy
 }
 
+/// Sends the rest of a stream of which a part has come; at times that part is told wrongly.
+fn rest_of(
+    (source, volume): (&SimCell, &str),
+    (from, name): (Option<&str>, &str),
+    copy: &SimCell,
+    rng: &mut Rng,
+) -> Option<std::fs::File> {
+    let shown = ask(copy, &admin::VolumeShow { name: "copy".into() }).expect("shown");
+    let part = shown.copy.expect("a copy").part?;
+    let (volume, name, from): (String, String, _) = (volume.into(), name.into(), from.map(String::from));
+    let send = |bytes: u64| {
+        let (file, pipe) = pipe();
+        let part = Some(admin::StreamPart { bytes, ..part.clone() });
+        let (volume, name, from) = (volume.clone(), name.clone(), from.clone());
+        (ask(source, &admin::SnapSend { volume, name, from, part, pipe }), file)
+    };
+    if rng.chance(20) {
+        let (sent, file) = send(part.bytes + 1);
+        assert!(sent.is_err() || receive(copy, &file).is_err(), "what was told wrongly is refused");
+    }
+    let (sent, file) = send(part.bytes);
+    assert_eq!(file.metadata().expect("its length").len(), sent.expect("sent").bytes);
+    Some(file)
+}
+
+/// Some megabytes: files with noise, with holes and with attributes, and many names.
+fn much(source: &SimCell, rng: &mut Rng) {
+    for n in 0..300 {
+        let (name, make) = (format!("f{n}"), if n % 10 == 9 { Make::Dir } else { Make::File });
+        let op = Op::Make { dir: NodeId::ROOT, name: name.as_bytes(), make, mode: 0o640, umask: 0 };
+        let node = attr_of(source, op).node;
+        if n < 8 {
+            for offset in [0, 300_000, 1_500_000] {
+                let data: Vec<u8> = (0..250_000).map(|_| rng.draw() as u8).collect();
+                call(source, Op::Write { node, offset, data: &data }).expect("written");
+            }
+            let (name, value, mode) = (&b"user.n"[..], &b"value"[..], XattrMode::Set);
+            call(source, Op::SetXattr { node, name, value, mode }).expect("set");
+        }
+    }
+}
+
+#[test]
+fn a_stream_goes_on_where_it_has_ended() {
+    for seed in seeds(0..4) {
+        let (source, mut copy, mut rng) = (SimCell::new(seed), with_copy(seed), Rng::new(seed));
+        much(&source, &mut rng);
+        ask(&source, &admin::SnapCreate { path: "/".into(), name: "one".into() }).expect("taken");
+        let (whole, sent) = send(&source, None, "one");
+        let (mut file, mut bytes, mut came) = (whole, sent.bytes, Vec::new());
+        for _ in 0..6 {
+            copy = interrupted(copy, &file, &mut rng, bytes);
+            let Some(rest) = rest_of((&source, "root"), (None, "one"), &copy, &mut rng) else { continue };
+            file = rest;
+            bytes = file.metadata().expect("its length").len();
+            came.push(sent.bytes - bytes);
+        }
+        assert!(came.is_sorted() && came.last().is_some_and(|came| *came > 0), "seed {seed}: {came:?}");
+        let got = receive(&copy, &file).expect("received");
+        assert_eq!((got.header, got.digest, got.bytes), (sent.header, sent.digest, bytes), "seed {seed}");
+        same(&source, "one", &copy);
+        assert_eq!(digest(&source, "root", "one"), digest(&copy, "copy", "one"));
+        copy.settle().expect("work is done");
+        copy.check().expect("nothing is found");
+    }
+}
+
 /// Programs change the volume that is called "copy".
 fn edit(cell: &SimCell, rng: &mut Rng, times: u64) {
     for n in 0..times {
@@ -594,7 +662,16 @@ impl Pair {
             let whole = std::mem::replace(&mut self.cells[copy], SimCell::new(0));
             self.cells[copy] = interrupted(whole, &file, &mut self.rng, sent.bytes);
         }
-        assert_eq!(receive(&self.cells[copy], &file), Ok(sent));
+        let trees = (self.common.as_deref(), name);
+        let goes_on = self.rng.chance(70);
+        let rest = rest_of((&self.cells[self.source], "copy"), trees, &self.cells[copy], &mut self.rng);
+        match rest.filter(|_| goes_on) {
+            Some(rest) => {
+                let got = receive(&self.cells[copy], &rest).expect("it goes on");
+                assert_eq!((got.header, got.digest), (sent.header, sent.digest));
+            }
+            None => assert_eq!(receive(&self.cells[copy], &file), Ok(sent)),
+        }
         let was = snapshot_in(self.source(), shown(self.source()), name);
         same_tree((self.source(), was), (&self.cells[copy], shown(&self.cells[copy])));
         self.common = Some(name.into());

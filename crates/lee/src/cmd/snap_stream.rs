@@ -34,7 +34,7 @@ pub fn send(invocation: &Invocation, volume: String, name: String, from: Option<
         // what is left in the pipe is thrown away with it, and the sender hears of it
         io::copy(&mut reader, &mut out).and_then(|_| out.flush())
     });
-    let request = admin::SnapSend { volume, name, from, pipe: named(&writer) };
+    let request = admin::SnapSend { volume, name, from, part: None, pipe: named(&writer) };
     let bar = Bar::new(invocation.format);
     let sent = invocation
         .session("snap send", |_, session| session.ask_with_progress(&request, &mut |p| bar.show(&p)));

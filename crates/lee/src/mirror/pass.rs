@@ -9,8 +9,8 @@ use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, Streamed,
-    VolumeShow,
+    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart,
+    Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
@@ -112,12 +112,37 @@ impl Shared {
         self.cell.admin(&SnapCreate { path: at.into(), name: new_name(mirror, self.env.wall()) }, &mut |_| ())
     }
 
+    /// Sends a snapshot; goes on where an earlier try has ended.
     pub(super) fn send(
         self: &Arc<Shared>,
         other: &Other,
         mirror: &MirrorInfo,
         from: Option<&SnapInfo>,
         to: &SnapInfo,
+    ) -> Result<Streamed, Failure> {
+        let copy = other.ask(&VolumeShow { name: mirror.copy.clone() }, &mut |_| ())?.copy;
+        let part = copy.and_then(|copy| copy.part);
+        let is_part = part.is_some();
+        match self.send_after(other, mirror, (from, to), part) {
+            // it does not fit after all
+            Err(failure) if is_part && failure.errno == libc::EINVAL => {
+                tracing::warn!(
+                    "mirror of {}: {}: it is sent from its beginning",
+                    mirror.volume,
+                    failure.message
+                );
+                self.send_after(other, mirror, (from, to), None)
+            }
+            sent => sent,
+        }
+    }
+
+    fn send_after(
+        self: &Arc<Shared>,
+        other: &Other,
+        mirror: &MirrorInfo,
+        (from, to): (Option<&SnapInfo>, &SnapInfo),
+        part: Option<StreamPart>,
     ) -> Result<Streamed, Failure> {
         let no_pipe = |e: io::Error| failure(libc::EMFILE, &format!("cannot make a pipe: {e}"));
         let (reader, writer) = io::pipe().map_err(no_pipe)?;
@@ -126,6 +151,7 @@ impl Shared {
             volume: mirror.volume.clone(),
             name: to.name.clone(),
             from: from.map(|from| from.name.clone()),
+            part,
             pipe: Pipe { pid: std::process::id(), descriptor: writer.as_raw_fd() },
         };
         let (cell, of, env) = (self.cell.clone(), self.clone(), self.env.clone());

@@ -612,9 +612,10 @@ const PROPERTY_MIRRORS: u8 = 128;
 impl Properties {
     /// flags u8, most snapshots u32, length u8 and name, number u16 and rights (0 user or 1 group
     /// u8, id u32), and, where flagged, days of the recycle bin u16, pool u32, number u8 and pools
-    /// of directories u8 each, of a copy the epoch shown u32, length u16 and name of a stream,
-    /// number u8 and mirrors each with length u16 and text of `to`, `copy` and `keep`, whether
-    /// there is a key u8, key (32 bytes), interval u32, bytes in a second u64, since i64.
+    /// of directories u8 each, of a copy the epoch shown u32, length u16 and what is noted of a
+    /// stream (which one, bytes of its records that are durable u64, attributes of the root
+    /// directory), number u8 and mirrors each with length u16 and text of `to`, `copy` and `keep`,
+    /// whether there is a key u8, key (32 bytes), interval u32, bytes in a second u64, since i64.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS

@@ -24,11 +24,12 @@ use crate::state::Effect;
 use crate::state::snapshots::View;
 use changes::{Changes, Reached};
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
-use leeward_env::{Ctx, Work, hex};
+use leeward_env::{Ctx, Nanos, Work, hex};
 use leeward_fs::{Error, INHERITED, NodeId, Result, Time};
 use receive::Receiving;
 use record::{Attributes, Record, damaged, each_record};
 use ring::digest;
+use roles::Come;
 use send::{Sending, Sink, attributes};
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
@@ -45,6 +46,9 @@ pub(crate) const EMPTY: &[u8] = b"nothing received yet";
 /// The name of a snapshot of what a stream has left that ended early, while that is taken back.
 const TORN: &[u8] = b"received in part";
 const DIGEST_BYTES: usize = 32;
+/// So often what has come of a stream is made durable, so that it can go on from there,
+/// nanoseconds.
+const NOTE_STEP: Nanos = 30_000_000_000;
 
 /// A tree to go from, or to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,37 @@ pub struct Sent {
     pub time_nanos: u32,
     /// Who took it.
     pub uid: u32,
+}
+
+/// What is before the records of a stream.
+#[derive(Serialize, Deserialize)]
+struct Begin {
+    #[serde(flatten)]
+    header: Header,
+    /// Bytes of its records that the receiver has already, and that are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    after: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+/// A stream that a copy has received in part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPart {
+    /// Which: the SHA-256 of its header, in hexadecimal.
+    pub stream: String,
+    /// Bytes of its records that have come and are durable.
+    pub bytes: u64,
+}
+
+impl Header {
+    /// The SHA-256 by which it is known.
+    fn id(&self) -> Outcome<Vec<u8>> {
+        let text = serde_json::to_vec(self).map_err(|e| Broken::Refused(e.to_string()))?;
+        Ok(digest::digest(&digest::SHA256, &text).as_ref().to_vec())
+    }
 }
 
 /// How a stream was sent or received.
@@ -191,14 +226,61 @@ impl Shard {
     }
 
     /// Writes a stream from one snapshot of a volume's root directory, or from nothing, to another.
+    /// `part`: what the receiver has of it already, which is computed and left out.
     pub(crate) fn send_stream(
         &self,
         volume: u32,
-        (from, to): (Option<&[u8]>, &[u8]),
+        (from, to, part): (Option<&[u8]>, &[u8], Option<&StreamPart>),
         out: &mut dyn Write,
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<Streamed> {
         let ctx = self.work_ctx(Work::Transfer, Some(volume));
+        let (header, trees) = self.header_of(volume, (from, to))?;
+        let id = hex::encode(&header.id()?);
+        let after = part.filter(|part| part.stream == id).map_or(0, |part| part.bytes);
+        let begin = Begin { header, after };
+        let text = serde_json::to_vec(&begin).map_err(|e| Broken::Refused(e.to_string()))?;
+        out.write_all(FIRST_LINE)?;
+        out.write_all(&(text.len() as u32).to_le_bytes())?;
+        out.write_all(&text)?;
+        let mut bytes = (FIRST_LINE.len() + 4 + text.len() + 4 + DIGEST_BYTES) as u64;
+        let mut sum = digest::Context::new(&digest::SHA256);
+        let (mut broken, mut of_records) = (None, 0);
+        let mut sink = |portion: &[u8]| {
+            sum.update(portion);
+            let before = of_records;
+            of_records += portion.len() as u64;
+            if of_records <= after {
+                return Ok(());
+            }
+            let portion = &portion[after.saturating_sub(before) as usize..];
+            bytes += 4 + portion.len() as u64;
+            let written =
+                out.write_all(&(portion.len() as u32).to_le_bytes()).and_then(|()| out.write_all(portion));
+            written.map_err(|e| {
+                broken = Some(e);
+                Error::Io("the stream".into())
+            })
+        };
+        let done = self.write_changes((&ctx, volume), trees, &mut sink, progress);
+        if let Some(e) = broken {
+            return Err(Broken::Pipe(e));
+        }
+        done?;
+        if of_records < after {
+            let text = "more has come of the stream than there is: send it from its beginning";
+            return Err(Broken::Refused(text.into()));
+        }
+        let Begin { header, .. } = begin;
+        let digest = sum.finish();
+        out.write_all(&0u32.to_le_bytes())?;
+        out.write_all(digest.as_ref())?;
+        out.flush()?;
+        Ok(Streamed { header, bytes, digest: hex::encode(digest.as_ref()) })
+    }
+
+    /// What a stream between these snapshots of a volume's root directory is.
+    fn header_of(&self, volume: u32, (from, to): (Option<&[u8]>, &[u8])) -> Outcome<(Header, (At, At))> {
         let (name, is_copy) = {
             let st = self.lock();
             let v = st.volumes.get(&volume).ok_or(Error::Stale)?;
@@ -217,36 +299,10 @@ impl Shard {
         if from.as_ref().is_some_and(|(epoch, _)| *epoch >= to_epoch) {
             return Err(Broken::Refused("the snapshot to go from must be older than the one to send".into()));
         }
+        let old = from.as_ref().map_or(At::Nothing, |(epoch, _)| At::Snapshot(*epoch));
         let header =
             Header { volume: name.clone(), from: from.as_ref().map(|(_, s)| Sent::of(s)), to: Sent::of(&to) };
-        let text = serde_json::to_vec(&header).map_err(|e| Broken::Refused(e.to_string()))?;
-        out.write_all(FIRST_LINE)?;
-        out.write_all(&(text.len() as u32).to_le_bytes())?;
-        out.write_all(&text)?;
-        let mut bytes = (FIRST_LINE.len() + 4 + text.len() + 4 + DIGEST_BYTES) as u64;
-        let mut sum = digest::Context::new(&digest::SHA256);
-        let mut broken = None;
-        let mut sink = |portion: &[u8]| {
-            sum.update(portion);
-            bytes += 4 + portion.len() as u64;
-            let written =
-                out.write_all(&(portion.len() as u32).to_le_bytes()).and_then(|()| out.write_all(portion));
-            written.map_err(|e| {
-                broken = Some(e);
-                Error::Io("the stream".into())
-            })
-        };
-        let old = from.map_or(At::Nothing, |(epoch, _)| At::Snapshot(epoch));
-        let done = self.write_changes((&ctx, volume), (old, At::Snapshot(to_epoch)), &mut sink, progress);
-        if let Some(e) = broken {
-            return Err(Broken::Pipe(e));
-        }
-        done?;
-        let digest = sum.finish();
-        out.write_all(&0u32.to_le_bytes())?;
-        out.write_all(digest.as_ref())?;
-        out.flush()?;
-        Ok(Streamed { header, bytes, digest: hex::encode(digest.as_ref()) })
+        Ok((header, (old, At::Snapshot(to_epoch))))
     }
 
     /// The digest of a stream from one tree to another.
@@ -277,14 +333,20 @@ impl Shard {
         if self.copy_state(volume)?.shown == 0 {
             self.prepare_copy(volume)?;
         }
-        let (header, before) = read_header(from)?;
+        let (Begin { header, after }, before) = read_begin(from)?;
         self.drop_unproven(volume, self.copy_state(volume)?.shown)?;
         let base = self.base_of(volume, &header)?;
-        self.return_to(volume, &header, base, progress)?;
-        let received = self.receive_records(volume, (&header, base), (from, before), progress);
-        if let Err(Broken::Fs(_)) = &received {
+        let id = header.id()?;
+        let mut come = self.return_to(volume, (&id, after), base, progress)?;
+        let received = self.receive_records(volume, (&header, base), (from, before), &mut come, progress);
+        match &received {
             // what has come may be wrong: nothing is built on it, also not by the same stream
-            self.note_receiving(volume, b"what could not be applied")?;
+            Err(Broken::Fs(_)) => self.note_receiving(volume, b"what could not be applied")?,
+            // it can go on from here; who ends it waits for nothing
+            Err(_) if come.bytes > 0 && !self.stream_is_to_end(volume) => {
+                self.note_come(volume, &id, &come)?
+            }
+            _ => (),
         }
         let (bytes, digest) = received?;
         Ok(Streamed { header, bytes, digest: hex::encode(&digest) })
@@ -296,11 +358,12 @@ impl Shard {
         volume: u32,
         (header, base): (&Header, u32),
         (from, mut bytes): (&mut dyn Read, u64),
+        come: &mut Come,
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<(u64, [u8; DIGEST_BYTES])> {
         let ctx = self.work_ctx(Work::Transfer, Some(volume));
         let mut receiving = Receiving::begin(self, &ctx, volume)?;
-        let mut root = None;
+        let (id, is_whole, mut noted) = (header.id()?, come.bytes == 0, self.env.now());
         let mut sum = digest::Context::new(&digest::SHA256);
         let mut portion = Vec::new();
         loop {
@@ -313,16 +376,22 @@ impl Shard {
             read_exactly(from, &mut portion)?;
             sum.update(&portion);
             self.apply_portion((&ctx, volume), &mut receiving, &portion)?;
-            root = root_among(&portion)?.or(root);
+            come.bytes += len as u64;
+            come.root = root_among(&portion)?.or(come.root);
+            if self.env.now().saturating_sub(noted) > NOTE_STEP {
+                self.note_come(volume, &id, come)?;
+                noted = self.env.now();
+            }
             progress(Progress { phase: "bytes".into(), done: bytes, total: 0 });
         }
         let mut told = [0; DIGEST_BYTES];
         read_exactly(from, &mut told)?;
         bytes += told.len() as u64;
-        if sum.finish().as_ref() != told {
+        // what came before is looked at by the proof
+        if is_whole && sum.finish().as_ref() != told {
             return Err(Broken::Fs(damaged("it was changed on its way")));
         }
-        let root = match root {
+        let root = match come.root {
             Some(root) => root,
             None => self.root_at(volume, base)?,
         };
@@ -403,32 +472,50 @@ impl Shard {
         }
     }
 
-    /// Notes which stream comes. What another one has left that ended early is taken back first,
-    /// and so is what was changed here.
+    /// Notes which stream comes, and returns how much of it is there. What another one has left
+    /// that ended early is taken back first, and so is what was changed here.
     fn return_to(
         &self,
         volume: u32,
-        header: &Header,
+        (id, after): (&[u8], u64),
         base: u32,
         progress: &mut dyn FnMut(Progress),
-    ) -> Outcome<()> {
+    ) -> Outcome<Come> {
         let state = self.copy_state(volume)?;
-        let text = serde_json::to_vec(header).map_err(|e| Broken::Refused(e.to_string()))?;
-        let id = digest::digest(&digest::SHA256, &text);
-        let id = id.as_ref();
-        if !state.receiving.is_empty() && *state.coming() != *id {
+        let is_same = *state.coming() == *id;
+        let come = if is_same { state.come() } else { Come::default() };
+        if after > 0 && after != come.bytes {
+            return Err(Broken::Refused(format!(
+                "the stream goes on after {after} bytes, of which {} have come: send it from its beginning",
+                come.bytes
+            )));
+        }
+        if !state.receiving.is_empty() && !is_same {
             self.roll_back(volume, base, progress)?;
         }
-        self.note_receiving(volume, id)?;
-        Ok(())
+        if after == 0 {
+            self.note_receiving(volume, id)?;
+            return Ok(Come::default());
+        }
+        Ok(come)
     }
 
     fn note_receiving(&self, volume: u32, id: &[u8]) -> Result<()> {
+        self.note_durably(volume, id, &Come::default())
+    }
+
+    /// Notes how much of a stream has come, when that is durable.
+    fn note_come(&self, volume: u32, id: &[u8], come: &Come) -> Result<()> {
+        self.sync_all(&Ctx::system())?;
+        self.note_durably(volume, id, come)
+    }
+
+    fn note_durably(&self, volume: u32, id: &[u8], come: &Come) -> Result<()> {
         {
             let st = &mut *self.lock();
             let v = st.volumes.get_mut(&volume).ok_or(Error::Stale)?;
             if let Some(copy) = &mut v.properties.copy {
-                copy.note_coming(id);
+                copy.note_coming(id, come);
             }
             st.volumes_dirty.insert(volume);
         }
@@ -638,7 +725,7 @@ fn read_len(from: &mut dyn Read, most: usize) -> Outcome<usize> {
     if len > most { Err(Broken::Fs(damaged("a part of it is too long"))) } else { Ok(len) }
 }
 
-fn read_header(from: &mut dyn Read) -> Outcome<(Header, u64)> {
+fn read_begin(from: &mut dyn Read) -> Outcome<(Begin, u64)> {
     let mut first = [0; FIRST_LINE.len()];
     read_exactly(from, &mut first)?;
     if first != *FIRST_LINE {
@@ -649,10 +736,11 @@ fn read_header(from: &mut dyn Read) -> Outcome<(Header, u64)> {
     let len = read_len(from, HEADER_BYTES_MAX)?;
     let mut text = vec![0; len];
     read_exactly(from, &mut text)?;
-    let header: Header =
+    let begin: Begin =
         serde_json::from_slice(&text).map_err(|e| Broken::Fs(damaged(format_args!("its header: {e}"))))?;
+    let header = &begin.header;
     if [Some(&header.to), header.from.as_ref()].into_iter().flatten().any(|sent| !sent.is_possible()) {
         return Err(Broken::Fs(damaged("a snapshot has a name or a time that cannot be")));
     }
-    Ok((header, (FIRST_LINE.len() + 4 + len) as u64))
+    Ok((begin, (FIRST_LINE.len() + 4 + len) as u64))
 }

@@ -5,7 +5,8 @@
 //! older snapshot, to which the live volume is taken back first. The snapshot of what it was stays.
 
 use super::receive::NUMBERS_END;
-use super::{EMPTY, Outcome, ReceivingAlone};
+use super::record::Attributes;
+use super::{DIGEST_BYTES, EMPTY, Outcome, ReceivingAlone};
 use crate::admin::Progress;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
 use crate::shard::Shard;
@@ -13,6 +14,7 @@ use crate::state::State;
 use crate::stream::Broken;
 use crate::tx::{Tx, TxResult};
 use leeward_env::Ctx;
+use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Error, NodeId, Result};
 
 /// Each time a copy is promoted its new inodes begin at the next multiple.
@@ -30,12 +32,50 @@ impl CopyState {
 
     /// Which stream has come in part; empty: none.
     pub(crate) fn coming(&self) -> &[u8] {
+        let noted = self.noted();
+        &noted[..noted.len().min(DIGEST_BYTES)]
+    }
+
+    /// How much of it.
+    pub(crate) fn come(&self) -> Come {
+        self.noted().get(DIGEST_BYTES..).and_then(Come::decode).unwrap_or_default()
+    }
+
+    fn noted(&self) -> &[u8] {
         self.receiving.strip_prefix(MADE_HERE).unwrap_or(&self.receiving)
     }
 
-    pub(super) fn note_coming(&mut self, id: &[u8]) {
+    pub(super) fn note_coming(&mut self, id: &[u8], come: &Come) {
         let before = if self.is_made_here() { MADE_HERE } else { b"" };
-        self.receiving = [before, id].concat().into();
+        self.receiving = [before, id, &come.encode()].concat().into();
+    }
+}
+
+/// How much of a stream has come, and is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Come {
+    /// Bytes of its records.
+    pub bytes: u64,
+    /// What they say of the root directory.
+    pub root: Option<Attributes>,
+}
+
+impl Come {
+    /// Bytes u64 and, where they are known, attributes; nothing where nothing has come.
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.bytes > 0 {
+            self.bytes.put(&mut out);
+            self.root.iter().for_each(|root| root.put(&mut out));
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Come> {
+        let mut from = Input::new(bytes);
+        let bytes = u64::take(&mut from).ok()?;
+        let root = from.end().is_err().then(|| Attributes::take(&mut from)).transpose().ok()?;
+        Some(Come { bytes, root })
     }
 }
 
@@ -173,18 +213,31 @@ impl Drop for BecomingCopy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leeward_fs::{InodeFlags, Time};
 
     #[test]
     fn what_comes_is_noted_beside_where_the_shown_was_made() {
-        let mut state = CopyState { shown: 7, receiving: Box::default() };
+        let (mut state, id) = (CopyState { shown: 7, receiving: Box::default() }, [7; DIGEST_BYTES]);
+        let none = Come::default();
         assert!(!state.is_made_here() && state.coming().is_empty());
-        state.note_coming(b"id");
-        assert_eq!((state.is_made_here(), state.coming()), (false, &b"id"[..]));
+        state.note_coming(&id, &none);
+        assert_eq!((state.is_made_here(), state.coming(), state.come()), (false, &id[..], none));
         state.receiving = MADE_HERE.into();
-        assert!(state.is_made_here() && state.coming().is_empty());
-        state.note_coming(b"id");
-        state.note_coming(b"another");
-        assert_eq!((state.is_made_here(), state.coming()), (true, &b"another"[..]));
+        assert!(state.is_made_here() && state.coming().is_empty() && state.come() == none);
+        let root = Attributes {
+            mode: 0o755,
+            uid: 1,
+            gid: 2,
+            size: 0,
+            times: [Time::default(); 4],
+            flags: InodeFlags::default(),
+        };
+        for come in [Come { bytes: 9, root: None }, Come { bytes: 1 << 40, root: Some(root) }] {
+            state.note_coming(&id, &come);
+            assert_eq!((state.is_made_here(), state.coming(), state.come()), (true, &id[..], come));
+        }
+        state.note_coming(b"another", &none);
+        assert_eq!((state.is_made_here(), state.coming(), state.come()), (true, &b"another"[..], none));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
-use crate::stream::{At, Broken, Streamed};
+use crate::stream::{At, Broken, StreamPart, Streamed};
 use leeward_env::{hex, open_descriptor};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -18,6 +18,9 @@ pub struct SnapSend {
     pub name: String,
     /// The name of an older snapshot that the receiver has.
     pub from: Option<String>,
+    /// What the receiver has of the stream already, if it has any.
+    #[serde(default)]
+    pub part: Option<StreamPart>,
     /// Where to.
     pub pipe: Pipe,
 }
@@ -49,7 +52,7 @@ impl Request for SnapSend {
         let volume = shard.volume_named(&self.volume)?;
         let failed = |broken| failure(broken, &format!("snapshot {} of volume {}", self.name, self.volume));
         let pipe = self.pipe.open(true).map_err(|e| failed(Broken::Pipe(e)))?;
-        let names = (self.from.as_deref().map(str::as_bytes), self.name.as_bytes());
+        let names = (self.from.as_deref().map(str::as_bytes), self.name.as_bytes(), self.part.as_ref());
         shard.send_stream(volume, names, &mut BufWriter::new(pipe), caller.progress).map_err(failed)
     }
 }

@@ -20,7 +20,8 @@ use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
 use crate::format::inode::{Pair, Properties};
 use crate::shard::Shard;
-use crate::stream::EMPTY;
+use crate::stream::{EMPTY, StreamPart};
+use leeward_env::hex;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, NodeId, Usage};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,9 @@ pub struct CopyInfo {
     /// one.
     #[serde(default)]
     pub made_here: bool,
+    /// What has come of a newer one, to go on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<StreamPart>,
 }
 
 impl Reply for VolumeInfo {
@@ -143,6 +147,9 @@ impl Shard {
                 time_secs: shown.map_or(0, |s| s.time.secs),
                 receiving: !copy.coming().is_empty(),
                 made_here: copy.is_made_here(),
+                part: Some(copy.come().bytes)
+                    .filter(|bytes| *bytes > 0)
+                    .map(|bytes| StreamPart { stream: hex::encode(copy.coming()), bytes }),
             }
         });
         Ok(VolumeInfo {
