@@ -216,7 +216,7 @@ promoted() {
   say "NOTE promoted and written to after $((($(date +%s%N) - begun) / 1000000)) ms"
   wait "$silent" && return 1
   grep -q 'promoted' "$WORK/ended"
-  python3 -c 'import os, sys; assert os.stat(sys.argv[1]).st_ino % 2**40 >= 2**32' "$COPY/new"
+  python3 -c 'import os, sys; assert os.stat(sys.argv[1]).st_ino % 2**40 >= 2**26' "$COPY/new"
   if send late | there snap receive home 2>"$WORK/refused"; then return 1; fi
   grep -q 'is no copy' "$WORK/refused"
   there fsck
@@ -434,7 +434,7 @@ a_stream_that_was_cut_goes_on() {
   relay_cut
   wait $! && return 1
   relay_up
-  lee mirror add cut --to "127.0.0.1:$RELAY" --every 1h --keep 2h --limit 0
+  lee mirror add cut --to "127.0.0.1:$RELAY" --every 1h --keep 2h
   lee mirror run cut
   same_cut
   sent=$(cut_field sent_bytes)
@@ -446,7 +446,7 @@ a_stream_that_was_cut_goes_on() {
 # Sides and network are killed at random while a mirror is at work: it goes on, the copy is what it should be, and readers
 # never see half of a snapshot. MIRROR_KILLS: how often.
 a_mirror_goes_on_after_everything() {
-  local n kind reading kills=${MIRROR_KILLS:-6} reads seed=${MIRROR_SEED:-$RANDOM}
+  local n kind reading kills=${MIRROR_KILLS:-4} reads seed=${MIRROR_SEED:-$RANDOM}
   RANDOM=$seed
   say "NOTE MIRROR_SEED=$seed"
   mkdir -p "$MNT/cut/now"
@@ -462,10 +462,11 @@ a_mirror_goes_on_after_everything() {
   generation 0
   lee mirror run cut
   while true; do
-    # in one directory, which stays the one that it was
-    (cd "$WORK/there/mnt/cut/now" && cat -- *) 2>/dev/null | sort | uniq -c >"$WORK/seen.new" || true
-    # away, or eight times the same
-    if [ -s "$WORK/seen.new" ] && [ "$(awk '{print $1}' "$WORK/seen.new")" != 8 ]; then cp "$WORK/seen.new" "$WORK/half"; fi
+    # in one directory, which stays the one that it was, while there is a server
+    if (cd "$WORK/there/mnt/cut/now" && cat -- *) >"$WORK/seen.raw" 2>/dev/null; then
+      sort "$WORK/seen.raw" | uniq -c >"$WORK/seen.new"
+      if [ "$(awk '{print $1}' "$WORK/seen.new")" != 8 ]; then cp "$WORK/seen.new" "$WORK/half"; fi
+    fi
     echo >>"$WORK/reads"
     sleep 0.02
   done &
@@ -499,10 +500,11 @@ a_mirror_goes_on_after_everything() {
 
 cell_start
 there_up
-run everything_travels everything_travels
-for case in changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
+# COPIES_CASES: only these, which need nothing of others.
+if [ -z "${COPIES_CASES:-}" ]; then run everything_travels everything_travels; fi
+for case in ${COPIES_CASES:-changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
   a_mirror_is_let_in_by_a_token its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
-  roles_change_back roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything; do
+  roles_change_back roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
   run "$case" "$case"
 done
 suite_end

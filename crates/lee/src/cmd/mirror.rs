@@ -102,9 +102,9 @@ struct AddArgs {
     /// years
     #[arg(long, value_name = "COUNTS", default_value = "24h7d")]
     keep: String,
-    /// Most bytes in a second, such as 50M [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_space)]
-    limit: Option<u64>,
+    /// Most bytes in a second, such as 50M, or `none` [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_bytes)]
+    limit: Option<size::Limit>,
     /// The token that `lee host add NAME --mirror` has printed in the other cell; needed the first
     /// time only
     ///
@@ -221,7 +221,7 @@ fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {
         key: None,
         copy: args.copy.unwrap_or_else(|| volume.clone()),
         every_secs,
-        bytes_per_sec: args.limit.unwrap_or(0),
+        bytes_per_sec: args.limit.map_or(0, |limit| limit.0),
         keep: args.keep,
         since_secs: 0,
         is_copy: false,

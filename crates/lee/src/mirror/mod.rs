@@ -21,7 +21,7 @@ use leeward_env::{Env, Nanos};
 use leeward_remote::Client;
 use leeward_volume::Cell;
 use leeward_volume::admin::{self, Failure, MirrorInfo, Progress};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ pub enum MirrorState {
     Good,
     /// A pass is at work.
     Running,
-    /// The last pass has failed.
+    /// The last pass has failed, or the last full comparison has found that the copy differs.
     Failing,
     /// The copy is a volume of its own: there may be two that are written to.
     Promoted,
@@ -184,6 +184,8 @@ struct State {
     verified_secs: Option<i64>,
     pause_ms: Option<u64>,
     error: Option<String>,
+    /// What the last full comparison has found to differ.
+    differs: Option<String>,
 }
 
 /// All mirrors of a cell.
@@ -419,10 +421,10 @@ impl Shared {
             if self.has_ended() {
                 return Err(failure(libc::EAGAIN, "the process ends: try again"));
             }
-            if let Some(at) = state.progress.clone() {
-                progress(at);
-            }
+            let at = state.progress.clone();
             self.changed.wait_for(&mut states, LOOK);
+            // whoever hears it may be slow
+            MutexGuard::unlocked(&mut states, || at.into_iter().for_each(&mut *progress));
         }
     }
 
@@ -471,6 +473,7 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
             _ if mirror.is_copy => MirrorState::Copy,
             MirrorState::Promoted => MirrorState::Promoted,
             _ if state.running => MirrorState::Running,
+            _ if state.differs.is_some() => MirrorState::Failing,
             other => other,
         },
         late: !mirror.is_copy && age > 2 * i64::from(mirror.every_secs) + 60,
@@ -486,7 +489,7 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
         took_ms: state.took / 1_000_000,
         verified_secs: state.verified_secs,
         pause_ms: state.pause_ms,
-        error: state.error,
+        error: state.error.or(state.differs),
         mirror,
     }
 }

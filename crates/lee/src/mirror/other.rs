@@ -25,8 +25,6 @@ use std::time::Duration;
 
 /// How long requests wait for a server that does not answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
-/// A connection that was lost longer ago is made anew.
-const AWAY_MAX: Duration = Duration::from_secs(30);
 /// The number of the error that what is to be a copy is a volume of its own.
 pub const IS_PROMOTED: i32 = libc::EEXIST;
 /// What a cell on other machines is asked as.
@@ -110,11 +108,12 @@ impl Shared {
         let known = self.clients.lock().get(&mirror.to).cloned();
         if let Some(client) = known {
             // one that comes back goes on with its session, which a server that was started anew
-            // waits for
+            // waits for; one that is away for longer does not try at each request
             let away = client.away().map_or(0, |(since, _)| self.env.now().saturating_sub(since));
-            if away < AWAY_MAX.as_nanos() as u64 {
+            if away < ANSWER_WAIT.as_nanos() as u64 {
                 return Ok(Other::There(self.env.clone(), client));
             }
+            self.clients.lock().remove(&mirror.to);
             client.close();
         }
         let key = mirror.key.as_ref().and_then(|key| hex::decode(key)?.try_into().ok());

@@ -9,8 +9,8 @@ use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart,
-    Streamed, VolumeShow,
+    DIFFERS, Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend,
+    StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsRawFd;
@@ -33,7 +33,13 @@ impl Shared {
             let left = self.own(mirror, &at)?.into_iter().rfind(|snap| snap.epoch > since);
             let is_left = left.is_some();
             let next = left.map_or_else(|| self.take(mirror, &at), Ok)?;
-            self.send(&other, mirror, shown.as_ref(), &next)?;
+            let sent = self.send(&other, mirror, shown.as_ref(), &next);
+            if sent.as_ref().is_err_and(|why| why.errno == DIFFERS) {
+                // it would differ each time
+                self.remove_here(next)?;
+                return sent.map(drop);
+            }
+            sent?;
             let proven = (next.name.clone(), next.time_secs);
             self.note(mirror, |state| state.proven = Some(proven));
             self.prune(&other, mirror, (&at, &next))?;
@@ -90,7 +96,8 @@ impl Shared {
         let volume = Some(mirror.copy.clone());
         let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
         let is_there = |snap: &&SnapInfo| {
-            there.iter().any(|other| other.name == snap.name && other.time_secs == snap.time_secs)
+            let same = |of: &SnapInfo| (of.name.clone(), of.time_secs, of.time_nanos, of.uid);
+            there.iter().any(|other| same(other) == same(snap))
         };
         Ok(here.iter().rfind(is_there).cloned())
     }
@@ -120,8 +127,7 @@ impl Shared {
         from: Option<&SnapInfo>,
         to: &SnapInfo,
     ) -> Result<Streamed, Failure> {
-        let copy = other.ask(&VolumeShow { name: mirror.copy.clone() }, &mut |_| ())?.copy;
-        let part = copy.and_then(|copy| copy.part);
+        let part = self.part(other, mirror)?;
         let is_part = part.is_some();
         match self.send_after(other, mirror, (from, to), part) {
             // it does not fit after all
@@ -135,6 +141,17 @@ impl Shared {
             }
             sent => sent,
         }
+    }
+
+    /// How much of a stream has come that was not sent to its end.
+    fn part(&self, other: &Other, mirror: &MirrorInfo) -> Result<Option<StreamPart>, Failure> {
+        let copy = || other.ask(&VolumeShow { name: mirror.copy.clone() }, &mut |_| ());
+        if copy()?.copy.is_some_and(|copy| copy.receiving) {
+            // an earlier connection may not be known to be lost there: it is at its end now, and
+            // what has come by it is durable. That nothing comes after it is an error, and right
+            let _ = other.receive(&mirror.copy, Box::new(|| None), &mut |_| ());
+        }
+        Ok(copy()?.copy.and_then(|copy| copy.part))
     }
 
     fn send_after(
@@ -193,7 +210,8 @@ impl Shared {
         self.note(mirror, |state| {
             (state.running, state.progress) = (false, None);
             match &same {
-                Ok(()) => state.verified_secs = Some(wall),
+                Ok(()) => (state.verified_secs, state.differs) = (Some(wall), None),
+                Err(failure) if failure.errno == DIFFERS => state.differs = Some(failure.message.clone()),
                 Err(failure) => state.error = Some(failure.message.clone()),
             }
         });
@@ -224,11 +242,11 @@ impl Shared {
             return Ok(());
         }
         let message = format!(
-            "snapshot {} of volume {} and the copy {} in {} differ: run lee fsck and lee scrub on both cells, and see OPERATE, \
-             A copy in another cell",
+            "snapshot {} of volume {} and the copy {} in {} differ: run lee fsck and lee scrub on both cells; then, where the \
+             volume is right: lee volume remove {2} in the other cell, and it is made anew",
             shown.name, mirror.volume, mirror.copy, mirror.to
         );
-        Err(failure(libc::EIO, &message))
+        Err(failure(DIFFERS, &message))
     }
 }
 

@@ -17,7 +17,9 @@ impl Shared {
         mirror: &MirrorInfo,
         (at, shown): (&str, &SnapInfo),
     ) -> Result<(), Failure> {
-        for old in self.own(mirror, at)?.into_iter().filter(|snap| snap.epoch < shown.epoch) {
+        let now = (self.env.wall() / SECOND) as i64;
+        let is_old = |snap: &SnapInfo| snap.epoch < shown.epoch && snap.locked_until_secs <= now;
+        for old in self.own(mirror, at)?.into_iter().filter(is_old) {
             self.remove_here(old)?;
         }
         self.prune_there(other, mirror, shown)?;
@@ -60,7 +62,7 @@ impl Shared {
         Ok(())
     }
 
-    fn remove_here(&self, snap: SnapInfo) -> Result<(), Failure> {
+    pub(super) fn remove_here(&self, snap: SnapInfo) -> Result<(), Failure> {
         ignore_missing(self.cell.admin(&SnapRemove { path: snap.path, name: snap.name }, &mut |_| ()))
     }
 }
@@ -112,6 +114,7 @@ mod tests {
                 name,
                 epoch,
                 time_secs,
+                time_nanos: 0,
                 uid,
                 locked_until_secs,
                 alone_bytes,

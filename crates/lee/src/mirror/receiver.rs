@@ -10,7 +10,7 @@ use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_remote::{Asker, Given};
 use leeward_volume::admin::{
-    AnyReply, AnyRequest, Failure, Pipe, Progress, SnapReceive, VolumeInfo, VolumeShow,
+    AnyReply, AnyRequest, Failure, Pipe, Progress, SnapReceive, VolumeCreate, VolumeInfo, VolumeShow,
 };
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::AsRawFd;
@@ -42,7 +42,7 @@ impl Mirroring<'_> {
     ) -> Result<AnyReply, Failure> {
         use AnyRequest as A;
         match request {
-            A::CopyCreate(copy) if self.asker.grant.volumes.is_empty() && copy.volume.uid == 0 => (),
+            A::CopyCreate(copy) if self.may_make(&copy.volume) => (),
             A::CopyCreate(copy) => {
                 let message = format!(
                     "the host {} may fill only the copies that it was given: lee volume create {} --copy makes one",
@@ -65,6 +65,12 @@ impl Mirroring<'_> {
             _ => return Err(self.refused()),
         }
         self.service.admin(&Ctx::system(), request, progress)
+    }
+
+    /// Copies are where the mirror looks for them, and nowhere else in the tree.
+    fn may_make(&self, volume: &VolumeCreate) -> bool {
+        let is_in_the_root = !volume.name.contains('/') && volume.at == format!("/{}", volume.name);
+        self.asker.grant.volumes.is_empty() && is_in_the_root && volume.uid == 0 && volume.pool.is_none()
     }
 
     fn refused(&self) -> Failure {

@@ -138,7 +138,9 @@ impl Shared {
             _ => {
                 let request = VolumePromote { name: volume.clone(), handed_over: Some(name.into()) };
                 match self.cell.admin(&request, &mut |_| ()) {
-                    Ok(_) => format!("Volume {volume} can be changed here, as before"),
+                    Ok(_) => {
+                        format!("Volume {volume} can be changed here, as before; its recycle bin is empty")
+                    }
                     Err(e) => {
                         format!(
                             "Volume {volume} may be a copy now ({}): lee volume promote {volume}",

@@ -30,6 +30,7 @@ use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
 use crate::state::State;
 use crate::state::quota::{Quota, QuotaOf};
+use crate::state::receiving::Ending;
 use crate::state::segments::Segments;
 use crate::state::snapshots::Tally;
 use crate::state::uploads::Uploads;
@@ -66,7 +67,7 @@ const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"]
 /// Directories that only a cell has.
 const PARTS: [&str; 2] = ["meta", "data"];
 /// Tries for the lock of a cell that another process may be probing, and the time between them.
-const LOCK_TRIES: u32 = 5;
+const LOCK_TRIES: u32 = 25;
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// How often a store that is away is tried when the cell is closed.
@@ -513,7 +514,7 @@ impl Cell {
         if !self.shard.calls.close() {
             return Ok(());
         }
-        self.shard.end_streams(None, || self.lost().is_some());
+        self.shard.end_streams(None, Ending::AtOnce, || self.lost().is_some());
         // what they may wait for still works
         self.shard.calls.wait(&self.shard.env, || self.lost().is_some());
         self.closing.store(true, Ordering::Release);

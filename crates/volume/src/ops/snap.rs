@@ -245,9 +245,7 @@ impl Tx<'_> {
     pub(crate) fn take_snapshot(&mut self, dir: NodeId, name: &[u8], gids: &[u32]) -> TxResult<u32> {
         let volume = dir.volume();
         self.live_dir(dir)?;
-        if self.properties(volume)?.copy.is_some() {
-            return Err(Error::ReadOnly.into());
-        }
+        self.need_changeable(volume)?;
         self.may_snapshot(volume, gids)?;
         self.check_snapshot_name(dir, name)?;
         self.check_room_for_snapshots(volume)?;

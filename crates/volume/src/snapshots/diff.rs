@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The same tree at one of two times.
-struct TreeAt<'a> {
+pub(crate) struct TreeAt<'a> {
     tree: Tree<'a>,
     /// The directory that paths begin at.
     top: u64,
@@ -36,7 +36,7 @@ struct TreeAt<'a> {
 }
 
 impl<'a> TreeAt<'a> {
-    fn new(shard: &'a Shard, volume: u32, top: u64) -> TreeAt<'a> {
+    pub(crate) fn new(shard: &'a Shard, volume: u32, top: u64) -> TreeAt<'a> {
         let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
         TreeAt {
             tree: Tree { shard, volume },
@@ -91,7 +91,7 @@ impl<'a> TreeAt<'a> {
     }
 
     /// All names of an inode that has, or had, several.
-    fn names_of_linked(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
+    pub(crate) fn names_of_linked(&mut self, inode: u64, record: &Inode) -> Result<Vec<Name>> {
         let mut found = BTreeSet::new();
         let mut dirs = self.linked_dirs(inode)?;
         dirs.insert(record.parent);

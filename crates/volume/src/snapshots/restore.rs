@@ -262,6 +262,34 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// A directory goes from a copy with all below it, as it has gone where the copy comes from:
+    /// its schedules and snapshots go along. Snapshots of the volume's root show it as it was.
+    ///
+    /// # Errors
+    /// `Busy`: a snapshot below is locked.
+    pub(crate) fn drop_kept_below(&mut self, top: NodeId, clock: i64) -> TxResult<()> {
+        let volume = top.volume();
+        let of_volume = self.st.snapshots.of_volume(volume);
+        let taken: Vec<(u32, u64, bool)> =
+            of_volume.map(|(epoch, s)| (epoch, s.dir, s.locked_until_secs > clock)).collect();
+        for (epoch, dir, is_locked) in taken {
+            if !self.is_below(NodeId::new(volume, dir), top)? {
+                continue;
+            }
+            if is_locked {
+                return Err(Error::Busy.into());
+            }
+            self.then(Effect::RemoveSnapshot { volume, epoch });
+        }
+        let scheduled: Vec<NodeId> = self.st.schedules.iter().map(|(dir, ..)| dir).collect();
+        for dir in scheduled.into_iter().filter(|dir| dir.volume() == volume) {
+            if self.is_below(dir, top)? {
+                self.drop_schedule(dir);
+            }
+        }
+        Ok(())
+    }
+
     /// Moves the entry `staged` of the staging directory to its target.
     fn place_restored(&mut self, staging: NodeId, staged: &[u8], r: &Restore<'_>) -> TxResult<()> {
         let parent = self.live_dir(r.dir)?;

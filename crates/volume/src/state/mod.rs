@@ -7,6 +7,7 @@ pub(crate) mod owners;
 pub(crate) mod pending;
 pub(crate) mod projects;
 pub(crate) mod quota;
+pub(crate) mod receiving;
 pub(crate) mod refs;
 pub(crate) mod segments;
 pub(crate) mod sessions;
@@ -38,6 +39,7 @@ use crate::state::owners::Owners;
 use crate::state::pending::Pending;
 use crate::state::projects::Projects;
 use crate::state::quota::Quotas;
+use crate::state::receiving::Ending;
 use crate::state::refs::Refs;
 use crate::state::segments::Segments;
 use crate::state::sessions::SessionTable;
@@ -78,7 +80,7 @@ pub struct State {
     /// Moves when committed records become clean.
     pub publish_seq: u64,
     /// Copies that a stream comes for, and whether it is to end.
-    pub receiving: BTreeMap<u32, bool>,
+    pub receiving: BTreeMap<u32, Ending>,
     /// Volumes that become copies: users change nothing in them.
     pub becoming_copies: BTreeSet<u32>,
     /// Content that is not in records yet, by inode.

@@ -129,6 +129,11 @@ impl SessionTable {
         }
     }
 
+    /// An inode has this number now, which came from elsewhere.
+    pub(crate) fn give_to_nobody(&mut self, node: NodeId) {
+        self.reserved.values_mut().for_each(|numbers| _ = numbers.remove(&node));
+    }
+
     /// Clients of a process before may still come.
     pub(crate) fn are_awaited(&self) -> bool {
         self.awaited

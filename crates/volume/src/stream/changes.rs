@@ -7,10 +7,10 @@
 
 use super::receive::STAGING;
 use crate::format::inode::{Dentry, Inode};
-use crate::snapshots::diff::Differing;
+use crate::snapshots::diff::{Differing, TreeAt};
 use crate::snapshots::tree::{Name, Tree};
 use leeward_fs::{Kind, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
 /// The root directory of each volume.
@@ -21,11 +21,13 @@ pub(crate) struct Reached<'a> {
     pub(crate) tree: Option<Tree<'a>>,
     /// Directories, and whether they are below the root.
     known: FxHashMap<u64, bool>,
+    /// For inodes with several names.
+    names: Option<TreeAt<'a>>,
 }
 
 impl<'a> Reached<'a> {
     pub(crate) fn new(tree: Option<Tree<'a>>) -> Reached<'a> {
-        Reached { tree, known: FxHashMap::default() }
+        Reached { tree, known: FxHashMap::default(), names: None }
     }
 
     /// The inode, if names lead to it.
@@ -33,12 +35,24 @@ impl<'a> Reached<'a> {
         let Some(tree) = &self.tree else { return Ok(None) };
         let found = tree.inode(inode)?.filter(|record| record.nlink > 0);
         match found {
-            // the parent of one with several names is only one of its directories
-            Some(record) if inode == ROOT || record.linked || self.reaches(record.parent)? => {
-                Ok(Some(record))
-            }
+            Some(record) if inode == ROOT || self.reaches(record.parent)? => Ok(Some(record)),
+            // that is only one of its directories
+            Some(record) if record.linked && self.reaches_another_name(inode, &record)? => Ok(Some(record)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether a name of an inode leads to it that is not in the directory of its record. That one
+    /// is being freed.
+    fn reaches_another_name(&mut self, inode: u64, record: &Inode) -> Result<bool> {
+        let Some(tree) = self.tree else { return Ok(false) };
+        let names = self.names.get_or_insert_with(|| TreeAt::new(tree.shard, tree.volume, ROOT));
+        for name in names.names_of_linked(inode, record)? {
+            if self.reaches(name.0)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a directory is below the root, or is the root.
@@ -88,6 +102,9 @@ pub(crate) struct Changes {
     pub(crate) listed: Vec<u64>,
     /// Inodes that were there, of which records differ.
     pub(crate) touched: BTreeSet<u64>,
+    /// Of those the ones that lose a name. That changes their times at the receiver, also where it
+    /// comes later at the source: in a tree that was replaced names are freed one by one.
+    pub(crate) lost: FxHashSet<u64>,
 }
 
 impl Changes {
@@ -147,6 +164,10 @@ impl Changes {
             let inode = entry.node.inode();
             let stays = new.inode(inode)?.is_some();
             self.gone.push(Gone { name, inode, stays });
+            if stays {
+                self.touched.insert(inode);
+                self.lost.insert(inode);
+            }
             if entry.kind == Kind::Dir && !stays {
                 tree.list(inode, |name, entry| waiting.push(((inode, name), entry)))?;
             }

@@ -21,6 +21,7 @@ use crate::shard::Shard;
 use crate::snapshots::diff::Differing;
 use crate::snapshots::tree::Tree;
 use crate::state::Effect;
+use crate::state::receiving::Ending;
 use crate::state::snapshots::View;
 use changes::{Changes, Reached};
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
@@ -46,6 +47,8 @@ pub(crate) const EMPTY: &[u8] = b"nothing received yet";
 /// The name of a snapshot of what a stream has left that ended early, while that is taken back.
 const TORN: &[u8] = b"received in part";
 const DIGEST_BYTES: usize = 32;
+/// What is noted of a stream that is not to go on.
+const NOT_APPLIED: &[u8] = b"what could not be applied";
 /// So often what has come of a stream is made durable, so that it can go on from there,
 /// nanoseconds.
 const NOTE_STEP: Nanos = 30_000_000_000;
@@ -154,6 +157,8 @@ pub(crate) enum Broken {
     Pipe(std::io::Error),
     /// It does not fit, in words for a person.
     Refused(String),
+    /// What has come is not what was sent.
+    Differs,
 }
 
 impl From<Error> for Broken {
@@ -316,7 +321,7 @@ impl Shard {
         let mut sum = digest::Context::new(&digest::SHA256);
         let mut sink = |portion: &[u8]| {
             sum.update(portion);
-            Ok(())
+            if self.stream_ending(volume) != Ending::No { Err(Error::Interrupted) } else { Ok(()) }
         };
         self.write_changes((&ctx, volume), trees, &mut sink, progress)?;
         Ok(sum.finish().as_ref().to_vec())
@@ -341,9 +346,10 @@ impl Shard {
         let received = self.receive_records(volume, (&header, base), (from, before), &mut come, progress);
         match &received {
             // what has come may be wrong: nothing is built on it, also not by the same stream
-            Err(Broken::Fs(_)) => self.note_receiving(volume, b"what could not be applied")?,
+            Err(Broken::Fs(e)) if *e != Error::Interrupted => self.note_receiving(volume, NOT_APPLIED)?,
+            Err(Broken::Differs) => self.note_receiving(volume, NOT_APPLIED)?,
             // it can go on from here; who ends it waits for nothing
-            Err(_) if come.bytes > 0 && !self.stream_is_to_end(volume) => {
+            Err(_) if come.bytes > 0 && self.stream_ending(volume) != Ending::AtOnce => {
                 self.note_come(volume, &id, &come)?
             }
             _ => (),
@@ -395,7 +401,7 @@ impl Shard {
             Some(root) => root,
             None => self.root_at(volume, base)?,
         };
-        receiving.end(&root)?;
+        receiving.end(&root).map_err(kept_directory)?;
         self.finish_copy(volume, header, (base, &told), progress)?;
         Ok((bytes, told))
     }
@@ -411,8 +417,13 @@ impl Shard {
             if self.lock().volumes.get(&volume).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);
             }
-            let applied =
-                self.in_turn(ctx, volume, || each_record(portion, |record| receiving.apply(record)));
+            let mut apply = |record: Record<'_>| {
+                if self.stream_ending(volume) != Ending::No {
+                    return Err(Error::Interrupted);
+                }
+                receiving.apply(record)
+            };
+            let applied = self.in_turn(ctx, volume, || each_record(portion, &mut apply));
             if applied != Err(Error::Busy) {
                 return applied;
             }
@@ -491,6 +502,8 @@ impl Shard {
             )));
         }
         if !state.receiving.is_empty() && !is_same {
+            // until that is done the live volume is neither
+            self.note_receiving(volume, b"what is taken back")?;
             self.roll_back(volume, base, progress)?;
         }
         if after == 0 {
@@ -528,11 +541,11 @@ impl Shard {
         volume: u32,
         epoch: u32,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<()> {
+    ) -> Outcome<()> {
         let ctx = self.work_ctx(Work::Transfer, Some(volume));
         let root = self.root_at(volume, epoch)?;
         // what is on its way has no name in the snapshot, and goes
-        Receiving::begin(self, &ctx, volume)?.end(&root)?;
+        Receiving::begin(self, &ctx, volume)?.end(&root).map_err(kept_directory)?;
         // trees that are being freed have inodes that come back
         while self.free_next()? {}
         let torn = self.take_of_copy(volume, TORN.into(), self.now(), 0)?;
@@ -541,7 +554,7 @@ impl Shard {
         // from a snapshot: what is there now changes under the reader
         let trees = (At::Snapshot(torn), At::Snapshot(epoch));
         self.write_changes((&ctx, volume), trees, &mut sink, progress)?;
-        receiving.end(&root)?;
+        receiving.end(&root).map_err(kept_directory)?;
         self.drop_of_copy(volume, torn)?;
         let mut rest = 0;
         let mut sink = |portion: &[u8]| {
@@ -552,7 +565,8 @@ impl Shard {
         match rest {
             0 => Ok(()),
             _ => {
-                Err(Error::Corrupt("the copy could not be taken back to what it shows: run lee fsck".into()))
+                let text = "the copy could not be taken back to what it shows: run lee fsck";
+                Err(Broken::Fs(Error::Corrupt(text.into())))
             }
         }
     }
@@ -604,13 +618,7 @@ impl Shard {
         let proof = self.digest_of(volume, (old, At::Snapshot(epoch)), progress)?;
         if proof != told {
             self.drop_of_copy(volume, epoch)?;
-            // the next stream, also the same, begins with what is proven
-            self.note_receiving(volume, b"what was not the same")?;
-            return Err(Broken::Refused(
-                "what has come is not what was sent (the digests differ): the copy shows what it did before; \
-                 send it again, and run lee fsck on both cells"
-                    .into(),
-            ));
+            return Err(Broken::Differs);
         }
         self.show_copy(volume, epoch)?;
         if header.from.is_none() {
@@ -657,7 +665,7 @@ impl<'a> ReceivingAlone<'a> {
     fn begin(shard: &'a Shard, volume: u32) -> Outcome<ReceivingAlone<'a>> {
         match shard.lock().receiving.entry(volume) {
             Entry::Vacant(entry) => {
-                entry.insert(false);
+                entry.insert(Ending::No);
                 Ok(ReceivingAlone(shard, volume))
             }
             Entry::Occupied(_) => {
@@ -671,29 +679,41 @@ impl<'a> ReceivingAlone<'a> {
 const END_STEP: Duration = Duration::from_millis(5);
 
 impl Shard {
-    /// Whether the stream that a copy receives is to end.
-    pub(crate) fn stream_is_to_end(&self, volume: u32) -> bool {
-        self.lock().receiving.get(&volume).is_none_or(|ends| *ends)
+    /// Whether the stream that comes to a volume is to end; there may be none.
+    pub(crate) fn stream_ending(&self, volume: u32) -> Ending {
+        self.lock().receiving.get(&volume).copied().unwrap_or_default()
     }
 
     /// Ends the streams that come, of one copy or of all, and waits for that, until `is_lost`.
-    pub(crate) fn end_streams(&self, volume: Option<u32>, is_lost: impl Fn() -> bool) {
-        while self.tell_streams_to_end(volume) && !is_lost() {
+    pub(crate) fn end_streams(&self, volume: Option<u32>, how: Ending, is_lost: impl Fn() -> bool) {
+        while self.tell_streams_to_end(volume, how) && !is_lost() {
             self.env.sleep(END_STEP);
         }
     }
 
     /// Whether there are any.
-    fn tell_streams_to_end(&self, volume: Option<u32>) -> bool {
+    fn tell_streams_to_end(&self, volume: Option<u32>, how: Ending) -> bool {
         let mut st = self.lock();
         let coming = st.receiving.iter_mut().filter(|(of, _)| volume.is_none_or(|volume| volume == **of));
-        coming.map(|(_, ends)| *ends = true).count() > 0
+        coming.map(|(_, ending)| *ending = (*ending).max(how)).count() > 0
     }
 }
 
 impl Drop for ReceivingAlone<'_> {
     fn drop(&mut self) {
         self.0.lock().receiving.remove(&self.1);
+    }
+}
+
+/// Why what has no name any more does not go.
+fn kept_directory(e: Error) -> Broken {
+    match e {
+        Error::Busy => Broken::Refused(
+            "a directory that is gone where this comes from has a locked snapshot here, or is the place of a project: \
+             see lee snap list and lee project list; it goes on when that is over"
+                .into(),
+        ),
+        e => Broken::Fs(e),
     }
 }
 

@@ -204,6 +204,9 @@ impl<'a> Receiving<'a> {
 
     /// All records were applied: removes what has lost its last name, and the staging directory.
     /// `root`: what the root directory is to be like.
+    ///
+    /// # Errors
+    /// `Busy`: a directory that is to go has a locked snapshot, or is the place of a project.
     pub(crate) fn end(mut self, root: &Attributes) -> Result<()> {
         self.clear_flags(&[1])?;
         loop {
@@ -235,6 +238,8 @@ impl<'a> Receiving<'a> {
         if entry.kind != Kind::Dir {
             return self.shard.transact(self.ctx, |tx| tx.unlink(staging, name, Precondition::Any)).map(drop);
         }
+        let clock = self.shard.lock_clock();
+        self.shard.transact(self.ctx, |tx| tx.drop_kept_below(entry.node, clock))?;
         self.shard.transact(self.ctx, |tx| tx.orphan_replaced(staging, name, entry, false))
     }
 }
@@ -327,6 +332,7 @@ impl Tx<'_> {
         {
             v.next_inode = v.next_inode.max(node.inode() + 1);
             self.st.volumes_dirty.insert(node.volume());
+            self.st.sessions.give_to_nobody(node);
         }
     }
 

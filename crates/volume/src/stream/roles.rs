@@ -11,14 +11,15 @@ use crate::admin::Progress;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
 use crate::shard::Shard;
 use crate::state::State;
+use crate::state::receiving::Ending;
 use crate::stream::Broken;
 use crate::tx::{Tx, TxResult};
-use leeward_env::Ctx;
+use leeward_env::{Ctx, dates};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Error, NodeId, Result};
 
-/// Each time a copy is promoted its new inodes begin at the next multiple.
-const NUMBERS_STEP: u64 = 1 << 32;
+/// Each time a copy is promoted its new inodes begin at a multiple.
+const NUMBERS_STEP: u64 = 1 << 26;
 /// How often it is looked whether operations at work have ended; a millisecond is in between.
 const CALLS_LOOKS: u32 = 10_000;
 /// What is noted of streams that come begins with this when what is shown was made here.
@@ -120,7 +121,7 @@ impl Shard {
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<SnapshotRecord> {
         // it waits for a sender that may be lost
-        self.end_streams(Some(volume), || false);
+        self.end_streams(Some(volume), Ending::AtOnce, || false);
         let _alone = ReceivingAlone::begin(self, volume)?;
         let state = self.copy_state(volume)?;
         let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
@@ -133,9 +134,11 @@ impl Shard {
         if !state.coming().is_empty() {
             self.roll_back(volume, state.shown, progress)?;
         }
+        // what was never given away has numbers that nobody else gives out
+        let is_taken_back = handed_over.is_some() && state.is_made_here();
         self.show_other(volume, |v| {
             v.properties.copy = None;
-            if handed_over.is_none() {
+            if !is_taken_back {
                 v.next_inode = numbers_apart(v.next_inode);
             }
         })?;
@@ -168,6 +171,7 @@ impl Shard {
 
     fn may_become_copy(&self, volume: u32, name: &[u8]) -> Outcome<()> {
         self.transact(&Ctx::system(), |tx| tx.check_snapshot_name(NodeId::new(volume, 1), name))?;
+        let clock = self.lock_clock();
         let st = self.lock();
         let v = st.volumes.get(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
         let refused = |why: String| Err(Broken::Refused(why));
@@ -177,6 +181,21 @@ impl Shard {
         }
         if v.attached_dir.inode() == 0 {
             return refused("the root of the cell cannot be a copy".into());
+        }
+        // directories go from a copy as they go where it comes from
+        let is_locked = |s: &&SnapshotRecord| s.dir != 1 && s.locked_until_secs > clock;
+        if let Some(locked) = st.snapshots.of_volume(volume).map(|(_, s)| s).find(is_locked) {
+            return refused(format!(
+                "its snapshot {} of a directory below its root is locked until {}: only snapshots of the root may be",
+                String::from_utf8_lossy(&locked.name),
+                dates::minute(locked.locked_until_secs)
+            ));
+        }
+        if let Some(project) = st.projects.places_in(volume).find_map(|place| st.projects.at_place(place)) {
+            return refused(format!(
+                "project {} has its place in it: see lee project list",
+                st.projects.get(project).map_or_else(|| project.to_string(), |p| p.name.clone())
+            ));
         }
         if let Some(other) = st.volumes.values().find(is_below) {
             return refused(format!(
@@ -188,10 +207,18 @@ impl Shard {
     }
 }
 
-/// Inode numbers that no other side gives out; as long as there are any.
+/// Inode numbers that no other side gives out, as long as there are any. The other side may have
+/// reserved some for its clients that are not in what has come, and clients keep those: at least a
+/// step is left out.
 fn numbers_apart(next: u64) -> u64 {
-    let apart = (next / NUMBERS_STEP + 1) * NUMBERS_STEP;
-    if apart < NUMBERS_END { apart } else { next }
+    let apart = (next / NUMBERS_STEP + 2) * NUMBERS_STEP;
+    if apart < NUMBERS_END {
+        return apart;
+    }
+    tracing::warn!(
+        "a volume was promoted too often to have inode numbers of its own: copy it into a new one"
+    );
+    next
 }
 
 /// While it lives users change nothing in the volume.
@@ -242,9 +269,10 @@ mod tests {
 
     #[test]
     fn numbers_are_apart_as_long_as_there_are_any() {
-        assert_eq!(numbers_apart(2), NUMBERS_STEP);
-        assert_eq!(numbers_apart(NUMBERS_STEP), 2 * NUMBERS_STEP);
+        assert_eq!(numbers_apart(2), 2 * NUMBERS_STEP);
+        assert_eq!(numbers_apart(NUMBERS_STEP - 1), 2 * NUMBERS_STEP);
+        assert_eq!(numbers_apart(NUMBERS_STEP), 3 * NUMBERS_STEP);
         let last = NUMBERS_END - NUMBERS_STEP;
-        assert_eq!((numbers_apart(last - 1), numbers_apart(last)), (last, last));
+        assert_eq!((numbers_apart(last - NUMBERS_STEP - 1), numbers_apart(last)), (last, last));
     }
 }

@@ -80,7 +80,7 @@ impl Sending<'_, '_> {
         let total = (changes.made.len() + changes.touched.len()) as u64;
         for (done, inode) in changes.made.union(&changes.touched).enumerate() {
             (self.progress)(done as u64, total);
-            self.send_inode(*inode, changes.made.contains(inode))?;
+            self.send_inode(*inode, changes)?;
             self.hand_on(PORTION)?;
         }
         self.hand_on(0)
@@ -128,10 +128,10 @@ impl Sending<'_, '_> {
         }
     }
 
-    fn send_inode(&mut self, inode: u64, is_new: bool) -> Result<()> {
+    fn send_inode(&mut self, inode: u64, changes: &Changes) -> Result<()> {
         let is = self.new_inode(inode)?;
-        let was = if is_new { None } else { self.old.inode(inode)? };
-        let before = self.sent_of(inode, was.as_ref(), &is)?;
+        let was = if changes.made.contains(&inode) { None } else { self.old.inode(inode)? };
+        let before = self.sent_of(inode, was.as_ref(), &is)? || changes.lost.contains(&inode);
         let attributes = attributes(&is);
         if before || was.is_none_or(|was| self::attributes(&was) != attributes) {
             self.put(&Record::Attr { inode, attributes });

@@ -21,7 +21,7 @@ pub use receive::{SnapReceive, VolumeDemote, VolumePromote};
 pub use remove::SnapRemove;
 pub use rename::SnapRename;
 pub use restore::{Restored, SnapRestore};
-pub use send::{Pipe, SnapDigest, SnapDigested, SnapSend};
+pub use send::{DIFFERS, Pipe, SnapDigest, SnapDigested, SnapSend};
 
 pub use crate::stream::{Header, Sent, StreamPart, Streamed};
 
@@ -51,6 +51,9 @@ pub struct SnapInfo {
     pub epoch: u32,
     /// When it was taken, seconds since 1970.
     pub time_secs: i64,
+    /// And nanoseconds.
+    #[serde(default)]
+    pub time_nanos: u32,
     /// The user who took it.
     pub uid: u32,
     /// Nobody can remove it before this second since 1970; 0: it is not locked.
@@ -67,7 +70,7 @@ impl Reply for SnapInfo {
 
 impl Shard {
     /// Makes a change of a snapshot durable with all that the snapshot contains.
-    fn settle_all(&self) -> Result<(), Failure> {
+    pub(super) fn settle_all(&self) -> Result<(), Failure> {
         self.sync_all(&Ctx::system()).map(drop).map_err(about("cannot be made durable"))
     }
 
@@ -160,6 +163,7 @@ impl Shard {
             name: String::from_utf8_lossy(&record.name).into_owned(),
             epoch,
             time_secs: record.time.secs,
+            time_nanos: record.time.nanos,
             uid: record.uid,
             locked_until_secs: record.locked_until_secs,
             alone_bytes: alone.bytes.max(0) as u64,

@@ -4,6 +4,7 @@ use super::send::{Pipe, failure};
 use crate::admin::volume::VolumeInfo;
 use crate::admin::{Caller, Failure, Request};
 use crate::shard::Shard;
+use crate::state::receiving::Ending;
 use crate::stream::{Broken, Streamed};
 use leeward_env::wait_readable;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ impl Request for SnapReceive {
         let failed = |broken| failure(broken, &format!("volume {}", self.volume));
         let pipe = self.pipe.open(false).map_err(|e| failed(Broken::Pipe(e)))?;
         if self.instead {
-            shard.end_streams(Some(volume), || false);
+            shard.end_streams(Some(volume), Ending::Instead, || false);
         }
         let pipe = Watched { pipe, shard, volume };
         shard.receive_stream(volume, &mut BufReader::new(pipe), caller.progress).map_err(failed)
@@ -54,7 +55,7 @@ struct Watched<'a> {
 impl Read for Watched<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.shard.stream_is_to_end(self.volume) {
+            if self.shard.stream_ending(self.volume) != Ending::No {
                 return Err(io::Error::other("the copy is promoted or the cell ends"));
             }
             if wait_readable(&self.pipe, LOOK)? {

@@ -52,10 +52,15 @@ impl Request for SnapSend {
         let volume = shard.volume_named(&self.volume)?;
         let failed = |broken| failure(broken, &format!("snapshot {} of volume {}", self.name, self.volume));
         let pipe = self.pipe.open(true).map_err(|e| failed(Broken::Pipe(e)))?;
+        // what a copy shows must not be lost here by a crash
+        shard.settle_all()?;
         let names = (self.from.as_deref().map(str::as_bytes), self.name.as_bytes(), self.part.as_ref());
         shard.send_stream(volume, names, &mut BufWriter::new(pipe), caller.progress).map_err(failed)
     }
 }
+
+/// The number of the error that the digests of both sides differ.
+pub const DIFFERS: i32 = libc::EBADMSG;
 
 /// For a person: why a stream is not sent or received.
 pub(super) fn failure(broken: Broken, what: &str) -> Failure {
@@ -75,6 +80,11 @@ pub(super) fn failure(broken: Broken, what: &str) -> Failure {
             Failure::new(e.raw_os_error().unwrap_or(libc::EIO), format!("{what}: the pipe: {e}"))
         }
         Broken::Refused(why) => Failure::new(libc::EINVAL, format!("{what}: {why}")),
+        Broken::Differs => {
+            let why = "what has come is not what was sent (the digests differ): the copy shows what it did before; \
+                       send it again, and run lee fsck on both cells if that happens again";
+            Failure::new(DIFFERS, format!("{what}: {why}"))
+        }
     }
 }
 
