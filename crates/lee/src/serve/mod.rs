@@ -1033,9 +1033,9 @@ impl Service for CellService {
     }
 
     fn running(&self) -> Result<Running, Failure> {
-        let volumes = self.cell.admin(&admin::VolumeList, &mut |_| ())?.volumes.len() as u64;
         let stats = self.cell.admin(&admin::StatsShow, &mut |_| ())?;
-        let engine = self.cell.figures().engine;
+        let figures = self.cell.figures();
+        let engine = figures.engine;
         Ok(Running {
             pid: self.holder.pid,
             host: self.holder.host.clone(),
@@ -1048,7 +1048,7 @@ impl Service for CellService {
             doors: self.doors.0.clone(),
             door_connections: self.doors.1.iter().map(|f| door_connections(f)).collect(),
             version: env!("CARGO_PKG_VERSION").into(),
-            volumes,
+            volumes: figures.volumes,
             dirty_bytes: stats.dirty_bytes,
             snapshots: stats.snapshots,
             late_schedules: stats.late_schedules,
