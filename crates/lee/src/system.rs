@@ -16,7 +16,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 /// Raises the soft limit of open files to the hard one: a cell keeps one open per segment and table
@@ -56,20 +55,15 @@ pub fn stop_on_signals() -> Result<Stop, Fail> {
     Ok(Stop::from_flag(flag))
 }
 
-/// Asks for the end on Ctrl-C, SIGTERM and SIGHUP, from now on: to be called before anybody is told
-/// that the process is there, or a signal could end it with its work half done.
+/// Calls `heard` on each Ctrl-C, SIGTERM and SIGHUP, from now on: to be called before anybody is
+/// told that the process is there, or a signal could end it with its work half done.
 ///
 /// # Errors
 /// When the system refuses.
-pub fn end_on_signals(env: &Env, end: &Sender<()>) -> Result<(), Fail> {
+pub fn on_signals(env: &Env, mut heard: impl FnMut(i32) + Send + 'static) -> Result<(), Fail> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|e| Fail::new(format!("cannot listen to signals: {}", crate::fail::text(&e))))?;
-    let end = end.clone();
-    env.spawn("signals", move || {
-        for _ in signals.forever() {
-            let _ = end.send(());
-        }
-    });
+    env.spawn("signals", move || signals.forever().for_each(&mut heard));
     Ok(())
 }
 

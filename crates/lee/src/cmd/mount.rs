@@ -241,7 +241,8 @@ impl Mounted {
         let client = connect(env, args, is_again)?;
         let (end, ended) = channel();
         // before there is a mount that a signal would leave behind
-        system::end_on_signals(env, &end).inspect_err(|_| client.close())?;
+        let signalled = end.clone();
+        system::on_signals(env, move |_| _ = signalled.send(())).inspect_err(|_| client.close())?;
         let mounted = if is_again { detach_dead(args) } else { Ok(()) }.and_then(|()| {
             let options = mount_options::options(Path::new(&args.server), &args.options);
             let options = leeward_fuse::Options { may_hide: is_again, ..options };

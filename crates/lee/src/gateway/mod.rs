@@ -128,7 +128,8 @@ impl Gateway {
         bound.metrics.serve(env, metrics::CONTENT_TYPE, None, move || metrics::of_doors(&figures, since));
         let (end, ended) = channel();
         // before anybody is told that it runs
-        system::end_on_signals(env, &end)?;
+        let signalled = end.clone();
+        system::on_signals(env, move |_| _ = signalled.send(()))?;
         let control = listen(env, state, (&client, &options.server), &end)?;
         let server = options.server.clone();
         Ok(Gateway { _control: control, doors, client, server, metrics, ended })

@@ -35,8 +35,8 @@ impl Shared {
             let next = left.map_or_else(|| self.take(mirror, &at), Ok)?;
             let sent = self.send(&other, mirror, shown.as_ref(), &next);
             if sent.as_ref().is_err_and(|why| why.errno == DIFFERS) {
-                // it would differ each time
-                self.remove_here(next)?;
+                // it would differ each time; that it is kept, or locked, is not the news
+                let _ = self.remove_here(next);
                 return sent.map(drop);
             }
             sent?;
@@ -146,11 +146,12 @@ impl Shared {
     /// How much of a stream has come that was not sent to its end.
     fn part(&self, other: &Other, mirror: &MirrorInfo) -> Result<Option<StreamPart>, Failure> {
         let copy = || other.ask(&VolumeShow { name: mirror.copy.clone() }, &mut |_| ());
-        if copy()?.copy.is_some_and(|copy| copy.receiving) {
-            // an earlier connection may not be known to be lost there: it is at its end now, and
-            // what has come by it is durable. That nothing comes after it is an error, and right
-            let _ = other.receive(&mirror.copy, Box::new(|| None), &mut |_| ());
+        if !copy()?.copy.is_some_and(|copy| copy.receiving) {
+            return Ok(None);
         }
+        // an earlier connection may not be known to be lost there: it is at its end now, and what
+        // has come by it is durable. That nothing comes after it is an error, and right
+        let _ = other.receive(&mirror.copy, Box::new(|| None), &mut |_| ());
         Ok(copy()?.copy.and_then(|copy| copy.part))
     }
 

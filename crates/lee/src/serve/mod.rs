@@ -44,8 +44,6 @@ use leeward_volume::admin::{self, AnyReply, AnyRequest, Failure, Progress, Refre
 use leeward_volume::{Cell, Trouble as CellTrouble};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
@@ -358,20 +356,15 @@ impl Lifecycle {
 
 /// The first signal ends the process. A later one prints what the process waits for.
 fn listen_to_signals(env: &Env, lifecycle: &Arc<Lifecycle>) -> Result<(), Fail> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|e| Fail::new(format!("cannot listen to signals: {}", text(&e))))?;
     let lifecycle = lifecycle.clone();
-    env.spawn("signals", move || {
-        for signal in signals.forever() {
-            let stage = lifecycle.stage.lock().clone();
-            match stage {
-                Stage::Ending(what) => lifecycle.say(&format!("still {what}")),
-                Stage::Serving | Stage::Refused(_) => lifecycle.post(Event::Signal(signal)),
-                Stage::Ended(_) => (),
-            }
+    system::on_signals(env, move |signal| {
+        let stage = lifecycle.stage.lock().clone();
+        match stage {
+            Stage::Ending(what) => lifecycle.say(&format!("still {what}")),
+            Stage::Serving | Stage::Refused(_) => lifecycle.post(Event::Signal(signal)),
+            Stage::Ended(_) => (),
         }
-    });
-    Ok(())
+    })
 }
 
 /// A served cell. Its fields are dropped in this order.

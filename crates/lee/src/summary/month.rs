@@ -129,7 +129,12 @@ fn parts(told: &Told) -> Vec<Part> {
     const SOON_PROJECT: &[Column] = &[Column::Name, Column::End, Column::Growth, Column::Limit, Column::Full];
     const OWNER: &[Column] =
         &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Average, Column::Files];
-    let part = |part, title: &str, columns, rows| Part { part, title: title.into(), columns, rows };
+    let part = |part, title: &str, columns: &[Column], rows| Part {
+        part,
+        title: title.into(),
+        columns: columns.to_vec(),
+        rows,
+    };
     let (volumes, users, groups) = (rows_of(&told.volumes), rows_of(&told.users), rows_of(&told.groups));
     let mut projects = rows_of(&told.projects);
     projects.retain(|row| row.usage.gone.is_none());

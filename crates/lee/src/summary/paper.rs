@@ -75,7 +75,7 @@ pub enum Column {
 }
 
 impl Column {
-    const ALL: [Column; 12] = [
+    pub(super) const ALL: [Column; 12] = [
         Column::Name,
         Column::Owner,
         Column::Begin,
@@ -168,7 +168,7 @@ pub struct Part {
     pub title: String,
     /// What is shown of each row.
     #[serde(skip)]
-    pub columns: &'static [Column],
+    pub columns: Vec<Column>,
     /// The rows.
     pub rows: Vec<Row>,
 }
@@ -298,8 +298,13 @@ pub mod tests {
 
     fn paper(name: &str) -> Paper {
         let row = Row { full: Some(Day(20_000)), ..Row::new(Sampled::Volume, volume(7, name, 4096, 1024)) };
-        let columns = &[Column::Name, Column::Growth, Column::Limit, Column::Full];
-        let part = Part { part: "volumes", title: "Some <volumes>".into(), columns, rows: vec![row] };
+        let columns = vec![Column::Name, Column::Growth, Column::Limit, Column::Full];
+        let part = Part {
+            part: "volumes",
+            title: "Some <volumes>".into(),
+            columns: columns.clone(),
+            rows: vec![row],
+        };
         let empty = Part { part: "none", title: "None".into(), columns, rows: Vec::new() };
         let days = vec![UsedOnDay { day: Day(19_999), used: Used { bytes: 5 << 30, files: 1 } }; 3];
         let lines = vec![("all <volumes>".into(), days)];

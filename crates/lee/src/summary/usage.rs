@@ -64,50 +64,13 @@ pub fn kept_note(asked: Day, reported: &UsageReported) -> Option<String> {
 }
 
 /// What is shown of them.
-pub fn columns(by: By) -> &'static [Column] {
-    match by {
-        By::Volume => &[
-            Column::Name,
-            Column::Owner,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-            Column::Limit,
-            Column::Changed,
-            Column::Gone,
-        ],
-        By::Project => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-            Column::Limit,
-            Column::Gone,
-        ],
-        By::User | By::Group => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Files,
-        ],
-        By::Pool => &[
-            Column::Name,
-            Column::Begin,
-            Column::End,
-            Column::Growth,
-            Column::Average,
-            Column::Peak,
-            Column::Limit,
-            Column::Gone,
-        ],
-    }
+pub fn columns(by: By) -> Vec<Column> {
+    let is_shown = |column: &Column| match column {
+        Column::Owner | Column::Changed => by == By::Volume,
+        Column::Files => by != By::Pool,
+        Column::Limit | Column::Gone => !matches!(by, By::User | By::Group),
+        Column::Full => false,
+        _ => true,
+    };
+    Column::ALL.into_iter().filter(is_shown).collect()
 }
