@@ -245,14 +245,20 @@ pub fn chart(name: &str, days: &[UsedOnDay]) -> String {
     let scale = (1u64 << shift) as f64;
     let point = |day: &UsedOnDay| (f64::from(day.day.0) * 86_400_000.0, day.used.bytes as f64 / scale);
     let points = days.iter().map(point).collect();
+    let series = vec![Series { name: name.into(), points, draw: Draw::Line }];
+    over_time(name, ("day", unit), Scale::Seconds, series)
+}
+
+/// A small drawing over time, as an SVG element. The labels are of time and of the values.
+pub fn over_time(title: &str, (x_label, y_label): (&str, &str), y: Scale, series: Vec<Series>) -> String {
     Chart {
-        title: name.into(),
-        x_label: "day".into(),
-        y_label: unit.into(),
+        title: title.into(),
+        x_label: x_label.into(),
+        y_label: y_label.into(),
         x: Scale::Clock(when::utc),
-        y: Scale::Seconds,
+        y,
         x_range: None,
-        series: vec![Series { name: name.into(), points, draw: Draw::Line }],
+        series,
         bands: Vec::new(),
         width: 520.0,
         plot_height: 160.0,

@@ -37,6 +37,8 @@ use std::collections::btree_map::Entry;
 use std::io::{Read, Write};
 use std::time::Duration;
 
+/// After so many records it is looked whether the stream is to end.
+const LOOK_RECORDS: u32 = 64;
 /// The first line of each stream.
 const FIRST_LINE: &[u8; 26] = b"leeward snapshot stream 1\n";
 /// Longest header, and longest portion of records.
@@ -311,17 +313,21 @@ impl Shard {
     }
 
     /// The digest of a stream from one tree to another.
+    ///
+    /// # Errors
+    /// `Interrupted`: it is to end.
     pub(crate) fn digest_of(
         &self,
         volume: u32,
         trees: (At, At),
+        is_to_end: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Vec<u8>> {
         let ctx = self.work_ctx(Work::Transfer, Some(volume));
         let mut sum = digest::Context::new(&digest::SHA256);
         let mut sink = |portion: &[u8]| {
             sum.update(portion);
-            if self.stream_ending(volume) != Ending::No { Err(Error::Interrupted) } else { Ok(()) }
+            if is_to_end() { Err(Error::Interrupted) } else { Ok(()) }
         };
         self.write_changes((&ctx, volume), trees, &mut sink, progress)?;
         Ok(sum.finish().as_ref().to_vec())
@@ -417,8 +423,10 @@ impl Shard {
             if self.lock().volumes.get(&volume).is_none_or(|v| v.removing) {
                 return Err(Error::Stale);
             }
+            let mut records = 0;
             let mut apply = |record: Record<'_>| {
-                if self.stream_ending(volume) != Ending::No {
+                records += 1;
+                if records % LOOK_RECORDS == 0 && self.stream_ending(volume) != Ending::No {
                     return Err(Error::Interrupted);
                 }
                 receiving.apply(record)
@@ -615,7 +623,8 @@ impl Shard {
         let epoch = self.take_of_copy(volume, name.as_bytes().into(), time, *uid)?;
         self.sync_all(&Ctx::system())?;
         let old = if header.from.is_some() { At::Snapshot(base) } else { At::Nothing };
-        let proof = self.digest_of(volume, (old, At::Snapshot(epoch)), progress)?;
+        let is_to_end = || self.stream_ending(volume) != Ending::No;
+        let proof = self.digest_of(volume, (old, At::Snapshot(epoch)), &is_to_end, progress)?;
         if proof != told {
             self.drop_of_copy(volume, epoch)?;
             return Err(Broken::Differs);

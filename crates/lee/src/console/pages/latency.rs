@@ -5,8 +5,9 @@ use crate::console::form::link;
 use crate::console::history::{Point, Slice, Timed};
 use crate::console::html::{Side, drawing, table, text, to};
 use crate::console::visit::{Made, Visit, page};
-use crate::{size, when};
-use leeward_lab::plot::{Chart, Draw, Scale, Series};
+use crate::size;
+use crate::summary::paper::over_time;
+use leeward_lab::plot::{Draw, Scale, Series};
 use leeward_volume::admin::VolumeList;
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,19 +122,8 @@ fn chart(one: &Day<'_>) -> String {
         points: one.points.iter().map(|(at, point)| (*at, of(point) as f64 / 1e3)).collect(),
         draw: Draw::Line,
     };
-    Chart {
-        title: one.name.into(),
-        x_label: "time of day".into(),
-        y_label: "latency".into(),
-        x: Scale::Clock(when::utc),
-        y: Scale::Latency,
-        x_range: None,
-        series: vec![series("99 %", |point| point.p99), series("half", |point| point.p50)],
-        bands: Vec::new(),
-        width: 520.0,
-        plot_height: 160.0,
-    }
-    .svg()
+    let series = vec![series("99 %", |point| point.p99), series("half", |point| point.p50)];
+    over_time(one.name, ("time of day", "latency"), Scale::Latency, series)
 }
 
 #[cfg(test)]

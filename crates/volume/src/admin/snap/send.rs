@@ -124,7 +124,7 @@ impl Request for SnapDigest {
             })
         };
         let old = self.from.as_ref().map_or(Ok(At::Nothing), find)?;
-        let digest = shard.digest_of(volume, (old, find(&self.name)?), caller.progress);
+        let digest = shard.digest_of(volume, (old, find(&self.name)?), &|| false, caller.progress);
         let digest =
             digest.map_err(about(format_args!("snapshot {} of volume {}", self.name, self.volume)))?;
         Ok(SnapDigested { digest: hex::encode(&digest) })
