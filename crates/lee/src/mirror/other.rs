@@ -162,7 +162,7 @@ fn is_here(to: &str) -> bool {
 }
 
 fn control(place: &str) -> Result<Control, Failure> {
-    let cell = locate::called(OsStr::new(place), "--to").map_err(failed)?;
+    let cell = locate::called(OsStr::new(place), " (named by --to)").map_err(failed)?;
     Control::connect(&cell).map_err(|e| match e {
         Unreached::Failed(fail) => failed(fail),
         Unreached::Silent => {

@@ -102,8 +102,8 @@ pub(crate) struct Changes {
     pub(crate) listed: Vec<u64>,
     /// Inodes that were there, of which records differ.
     pub(crate) touched: BTreeSet<u64>,
-    /// Of those the ones that lose a name. That changes their times at the receiver, also where it
-    /// comes later at the source: in a tree that was replaced names are freed one by one.
+    /// Touched inodes that lose a name. Losing one changes their times at the receiver, also where
+    /// the source removes the name later: in a tree that was replaced names are freed one by one.
     pub(crate) lost: FxHashSet<u64>,
 }
 

@@ -510,7 +510,7 @@ impl Shard {
             )));
         }
         if !state.receiving.is_empty() && !is_same {
-            // until that is done the live volume is neither
+            // until the roll-back is done the live volume is neither what it was nor what is shown
             self.note_receiving(volume, b"what is taken back")?;
             self.roll_back(volume, base, progress)?;
         }
