@@ -196,7 +196,7 @@ def keys(d):
     type_and_enter(d, 'input[name="secret"]', secrets[1])
     check(d.current_url == f"{BASE}/console/keys", f"one goes on where one was: {d.current_url}")
     check(len(d.find_elements(By.XPATH, "//button[starts-with(@aria-label, 'End: ')]")) >= 1, "the session by the link")
-    button(d, f"Revoke: key {secrets[0]}").click()
+    press(d, button(d, f"Revoke: key {secrets[0]}"))
     check(d.current_url.startswith(f"{BASE}/console/login"), f"the key's session goes on: {d.current_url}")
 
 
