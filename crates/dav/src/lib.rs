@@ -38,7 +38,7 @@ pub mod third_party_copy;
 pub mod xml;
 
 pub use server::Dav;
-pub use shared::{Report, Settings};
+pub use shared::{METHODS, Report, Settings};
 pub use third_party_copy::reach::AllowedServers;
 pub use third_party_copy::remote::Remote;
 pub use third_party_copy::transfers::Transfers;

@@ -9,8 +9,8 @@ use leeward_env::Env;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// All methods, for `Allow`.
-pub(crate) const METHODS: &str =
+/// All methods that the door answers, as in `Allow`.
+pub const METHODS: &str =
     "OPTIONS, GET, HEAD, PUT, POST, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// Makes the storage resource report, as JSON: of the whole cell, or of these paths alone. May take
 /// a while.

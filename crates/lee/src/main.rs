@@ -42,6 +42,8 @@ mod output;
 mod people;
 mod place;
 mod progress;
+#[cfg(test)]
+mod rights_document;
 mod serve;
 mod servers;
 mod session;

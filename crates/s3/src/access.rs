@@ -56,6 +56,12 @@ const OPERATIONS: [&str; 28] = [
     "UploadPart",
     "UploadPartCopy",
 ];
+
+/// Names of the operations that the door answers, as S3 has them.
+pub fn operations() -> impl Iterator<Item = &'static str> {
+    ANYBODY.into_iter().chain(OPERATIONS)
+}
+
 /// An upload by an HTML form.
 const FORM: &str = "PostObject";
 /// Operations whose bodies are not read into memory as a whole.
@@ -194,8 +200,7 @@ pub(crate) struct Checks {
 #[async_trait::async_trait]
 impl S3Access for Checks {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let mut known = ANYBODY.into_iter().chain(OPERATIONS);
-        let operation = known.find(|known| *known == cx.s3_op().name());
+        let operation = operations().find(|known| *known == cx.s3_op().name());
         if let Some(slot) = cx.extensions_mut().get::<Slot>() {
             slot.lock().operation = operation;
         }

@@ -38,6 +38,6 @@ mod site;
 mod sums;
 mod uploads;
 
-pub use access::{Found, Keys, NotFound};
+pub use access::{Found, Keys, NotFound, operations};
 pub use buckets::{Bucket, BucketError, Buckets, PublicPolicy};
 pub use site::{Options, S3Door};

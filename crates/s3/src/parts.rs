@@ -388,9 +388,8 @@ impl Shared {
         &self,
         request: S3Request<ListMultipartUploadsInput>,
     ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        let call = self.call(&request, &request.input.bucket).await?;
+        let (call, _turn) = self.enter(&request, &request.input.bucket).await?;
         let input = request.input;
-        let _turn = self.turn(&call).await?;
         let wanted = input.max_uploads.unwrap_or(1000).clamp(0, 1000) as usize;
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = input.delimiter.clone().filter(|delimiter| !delimiter.is_empty());

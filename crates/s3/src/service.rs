@@ -12,7 +12,7 @@ use crate::objects::private;
 use futures_util::{FutureExt, StreamExt, stream};
 use leeward_door::listen::Turn;
 use leeward_env::Door;
-use leeward_fs::Time;
+use leeward_fs::{Attr, Time};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use serde_json::{Value, json};
@@ -289,8 +289,8 @@ impl S3 for Shared {
     }
 
     async fn get_bucket_acl(&self, req: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
-        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
-        let (owner, grants) = own(&call);
+        let (call, root, _turn) = self.look_into(&req, &req.input.bucket).await?;
+        let (owner, grants) = grants(&call, &root);
         Ok(S3Response::new(GetBucketAclOutput { owner: Some(owner), grants: Some(grants) }))
     }
 
@@ -298,23 +298,23 @@ impl S3 for Shared {
         let call = self.call(&req, &req.input.bucket).await?;
         only_version(req.input.version_id.as_deref())?;
         let _turn = self.turn(&call).await?;
-        call.tree.stat(&path_of(&req.input.key)?, &[]).await.map_err(error::of)?;
-        let (owner, grants) = own(&call);
+        let found = call.tree.stat(&path_of(&req.input.key)?, &[]).await.map_err(error::of)?;
+        let (owner, grants) = grants(&call, &found.attr);
         let output =
             GetObjectAclOutput { owner: Some(owner), grants: Some(grants), ..GetObjectAclOutput::default() };
         Ok(S3Response::new(output))
     }
 
     async fn put_bucket_acl(&self, req: S3Request<PutBucketAclInput>) -> Answer<PutBucketAclOutput> {
-        let (call, _turn) = self.enter(&req, &req.input.bucket).await?;
-        stays_private(&call, req.input.acl.as_ref().map(BucketCannedACL::as_str))?;
+        let (call, root, _turn) = self.look_into(&req, &req.input.bucket).await?;
+        stays_private(&call, &root, req.input.acl.as_ref().map(BucketCannedACL::as_str))?;
         Ok(S3Response::new(PutBucketAclOutput {}))
     }
 
     async fn put_object_acl(&self, req: S3Request<PutObjectAclInput>) -> Answer<PutObjectAclOutput> {
         let call = self.call(&req, &req.input.bucket).await?;
-        self.find(&call, &req.input.key, req.input.version_id.as_deref()).await?;
-        stays_private(&call, req.input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+        let object = self.find(&call, &req.input.key, req.input.version_id.as_deref()).await?;
+        stays_private(&call, &object.attr, req.input.acl.as_ref().map(ObjectCannedACL::as_str))?;
         Ok(S3Response::new(PutObjectAclOutput::default()))
     }
 
@@ -328,18 +328,23 @@ impl S3 for Shared {
 
 impl Shared {
     /// A request about a bucket itself, which its user may enter; with a turn of the user.
-    async fn enter<T>(&self, req: &S3Request<T>, bucket: &str) -> S3Result<(Call, Turn)> {
+    pub(crate) async fn enter<T>(&self, req: &S3Request<T>, bucket: &str) -> S3Result<(Call, Turn)> {
+        self.look_into(req, bucket).await.map(|(call, _, turn)| (call, turn))
+    }
+
+    /// The same with the attributes of the bucket's directory.
+    async fn look_into<T>(&self, req: &S3Request<T>, bucket: &str) -> S3Result<(Call, Attr, Turn)> {
         let call = self.call(req, bucket).await?;
         let turn = self.turn(&call).await?;
-        call.tree.access(&Call::root(), 1).await.map_err(error::of_root)?;
-        Ok((call, turn))
+        let root = call.tree.access(&Call::root(), 1).await.map_err(error::of_root)?;
+        Ok((call, root, turn))
     }
 }
 
 /// What S3 calls `private`: further rights are in the modes and ACLs of the files, for which S3 has
-/// no words.
-fn own(call: &Call) -> (Owner, Vec<Grant>) {
-    let name = call.who.name.to_string();
+/// no words. The owner has the name by which `x-amz-expected-bucket-owner` knows it.
+fn grants(call: &Call, attr: &Attr) -> (Owner, Vec<Grant>) {
+    let name = if attr.uid == call.who.uid { call.who.name.to_string() } else { attr.uid.to_string() };
     let owner = Owner { id: Some(name.clone()), display_name: Some(name.clone()) };
     let grantee = Grantee {
         id: Some(name.clone()),
@@ -352,8 +357,11 @@ fn own(call: &Call) -> (Owner, Vec<Grant>) {
     (owner, vec![Grant { grantee: Some(grantee), permission }])
 }
 
-/// Accepts an ACL that describes the actual state: [`own`].
-fn stays_private(call: &Call, acl: Option<&str>) -> S3Result<()> {
+/// Accepts an ACL of the owner that describes the actual state: [`grants`].
+fn stays_private(call: &Call, attr: &Attr, acl: Option<&str>) -> S3Result<()> {
+    if attr.uid != call.who.uid {
+        return Err(S3Error::with_message(S3ErrorCode::AccessDenied, "Only the owner may do this."));
+    }
     if call.bucket.public {
         return Err(not_implemented("ACLs where anybody may read the bucket"));
     }

@@ -20,6 +20,7 @@ pub(crate) async fn lock(request: &Request, content: Bytes) -> Result<Answer> {
     let info = LockInfo::parse(&content)?;
     let time = head::timeout(&request.headers, LONGEST);
     let Some(info) = info else {
+        check_may_lock(request)?;
         let ifs = IfHeader::of(&request.headers)?;
         let user = &request.verdict.who.name;
         let mut refreshed =
@@ -101,8 +102,15 @@ fn answer(request: &Request, status: StatusCode, lock: &Lock) -> Answer {
     body::headers(body::xml(status, text), [(HeaderName::from_static("lock-token"), token.as_str())])
 }
 
+/// A lock is kept and given up by who may take it: its token is told to all who may look.
+fn check_may_lock(request: &Request) -> Result<()> {
+    let (change, make) = (Activity::Modify, Activity::Create);
+    request.allow(change, &request.path).or_else(|_| request.allow(make, &request.path))
+}
+
 /// UNLOCK.
 pub(crate) async fn unlock(request: &Request) -> Result<Answer> {
+    check_may_lock(request)?;
     let token = head::lock_token(&request.headers)?
         .ok_or_else(|| HttpError::bad("Lock-Token is missing: it says which lock to give up"))?;
     let (locks, user) = (&request.dav.locks, &request.verdict.who.name);

@@ -7,6 +7,8 @@
 mod buckets;
 mod here;
 mod keys;
+#[cfg(test)]
+mod rights;
 mod tally;
 
 use crate::console::{self, Console};

@@ -1,7 +1,8 @@
-//! Who may ask what, tried with every request that users may ask, on three volumes; and
-//! `docs/RIGHTS.md`, which is the outcome.
+//! Who may ask what, tried with every request that users may ask, on three volumes; and the first
+//! part of `docs/RIGHTS.md`, which is the outcome.
 
 use super::{ALLOWED, Eyes, narrowed, projects, shown};
+use crate::rights_document::{self, WRITE};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::flows::UserOrGroup;
@@ -14,11 +15,7 @@ use leeward_volume::admin::{self, AnyRequest, Day, EventFilter, GroupKey, Reques
 use leeward_volume::{Cell, Config, first_batch};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Set to anything, makes the test write `docs/RIGHTS.md` instead of comparing it.
-const WRITE: &str = "LEE_WRITE_DOCS";
 
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
@@ -39,9 +36,6 @@ const TARGETS: [Target; 3] = [
     Target { letter: 'H', volume: "bob", at: "/bob", begin: "x." },
     Target { letter: 'O', volume: "other", at: "/other", begin: "x." },
 ];
-
-/// Where the part of the document begins that `console/tests/rights.rs` writes.
-const NEXT: &str = "\n## Pages of the console\n";
 
 /// Somebody who asks.
 struct Asking {
@@ -393,13 +387,5 @@ Files are another matter: modes and ACLs say who may read and change them, in mo
 
 #[test]
 fn rights_are_as_the_table_says() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/RIGHTS.md");
-    let document = document();
-    let all = std::fs::read_to_string(&path).unwrap_or_default();
-    let (written, next) = all.find(NEXT).map_or((&*all, ""), |at| all.split_at(at));
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(&path, document + next).expect("docs/RIGHTS.md");
-        return;
-    }
-    assert_eq!(written, document, "run it with {WRITE}=1, and look at the difference");
+    rights_document::compare(&document());
 }

@@ -3,14 +3,9 @@
 use super::rig::{Got, Rig};
 use crate::console::pages::{For, ROUTES, Route};
 use crate::console::sessions::{Told, Who};
+use crate::rights_document;
 use leeward_volume::admin::KeyList;
 use std::fmt::Write as _;
-use std::path::PathBuf;
-
-/// Set to anything, makes the test write the part instead of comparing it.
-const WRITE: &str = "LEE_WRITE_DOCS";
-/// Where the part begins.
-const HEAD: &str = "## Pages of the console\n";
 
 /// What is sent to a page that is about what a user has.
 fn fields(rig: &Rig, route: &Route, user: &str) -> String {
@@ -104,11 +99,11 @@ fn of_operator(route: &Route) -> &'static str {
 
 fn document() -> String {
     let rig = Rig::new();
-    let mut out = format!(
-        "{HEAD}\n\
+    let mut out = String::from(
+        "## Pages of the console\n\n\
 The console asks the cell what commands ask, as the user who is logged in, and files as that user.\n\
 *own*: of what is the user's; of what is another's it is refused.\n\n\
-| page, or what a form does | nobody | user | operator |\n|---|---|---|---|\n"
+| page, or what a form does | nobody | user | operator |\n|---|---|---|---|\n",
     );
     for route in &ROUTES {
         let what =
@@ -121,14 +116,5 @@ The console asks the cell what commands ask, as the user who is logged in, and f
 
 #[test]
 fn pages_are_for_whom_the_table_says() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/RIGHTS.md");
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    let (before, part) = written.find(HEAD).map_or((&*written, ""), |at| written.split_at(at));
-    let document = document();
-    if std::env::var_os(WRITE).is_some() {
-        let before = before.trim_end();
-        std::fs::write(&path, format!("{before}\n\n{document}")).expect("docs/RIGHTS.md");
-        return;
-    }
-    assert_eq!(part, document, "run it with {WRITE}=1, and look at the difference");
+    rights_document::compare(&document());
 }
