@@ -153,13 +153,20 @@ store_restarts() { rounds "the store was away for 4 s" 2 store_away; }
 everything_down() {
   local n
   umount "$MNT"
-  wait_gone "$(cat "$WORK/mount.pid")" 20
+  wait_gone "$(cat "$WORK/mount.pid")" 20 || { echo "the machine's mount does not end:"; threads_of "$(cat "$WORK/mount.pid")"; return 1; }
   for n in $(seq "$SERVERS"); do
     alive "$(server_pid "$n")" || continue # the last one that was killed
     of_server "$n" "$LEE" down "$CELL" >/dev/null || return 1
     wait_gone "$(server_pid "$n")" 30 || return 1
   done
   LEE_STATE_DIR=$WORK/state1 "$LEE" fsck --cell "$CELL"
+}
+
+# threads_of PID: what each of its threads does, and the end of its log.
+threads_of() {
+  local task
+  for task in "/proc/$1/task"/*; do echo "$(cat "$task/comm"): $(cat "$task/wchan")"; done
+  tail -n 20 "$WORK/mount.log"
 }
 
 case_of() {

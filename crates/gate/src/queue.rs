@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 /// Virtual time of one nanosecond at weight 1.
-const SCALE: u128 = 1 << 16;
+const SCALE: u128 = 1 << 40;
 
 /// What a queue is fair between: a flow, in one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,7 +11,7 @@ use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::system::Process;
 use crate::{mounts, system, when};
-use leeward_env::Env;
+use leeward_env::{Env, FileLock};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -78,7 +78,7 @@ impl std::fmt::Display for Holder {
 /// The lock, held as long as this lives.
 #[derive(Debug)]
 pub struct CellLock {
-    _file: File,
+    _file: FileLock,
     /// The content of the lock file.
     pub holder: Holder,
 }
@@ -127,7 +127,7 @@ fn take_as(env: &Env, cell: &CellDir, (command, kept_by): (&str, Option<u32>)) -
     }
     let holder = Holder::me(env, command, kept_by);
     write(&mut file, &holder).map_err(failed)?;
-    Ok(CellLock { _file: file, holder })
+    Ok(CellLock { _file: FileLock::of(file), holder })
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -163,8 +163,11 @@ fn is_opened(env: &Env, cell: &CellDir) -> io::Result<bool> {
     for _ in 0..LOCK_TRIES {
         match meta.try_lock_shared() {
             Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
-            // a file system that locks no directories
-            _ => return Ok(false),
+            // ours, or a file system that locks no directories
+            _ => {
+                drop(FileLock::of(meta));
+                return Ok(false);
+            }
         }
     }
     Ok(true)
@@ -223,6 +226,7 @@ pub fn holder(env: &Env, cell: &CellDir) -> Result<Option<Option<Holder>>, Fail>
             if !free {
                 return Ok(Some(read(&mut file)));
             }
+            drop(FileLock::of(file));
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(unreadable(cell.lock(), e)),

@@ -10,9 +10,9 @@
 //! The slots, and what becomes of a disk that fails, are those of `leeward_cache`.
 
 use leeward_cache::{BLOCK_BYTES, DISK_CACHE_BYTES_MIN, DiskCache, DiskCacheFigures, Form, Key};
-use leeward_env::Env;
 use leeward_env::disk::real::RealDisk;
 use leeward_env::limits::VERSION_BLOCK_BYTES;
+use leeward_env::{Env, FileLock};
 use leeward_fs::NodeId;
 use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::hash::{Hash, Hasher};
@@ -41,7 +41,7 @@ pub struct CacheOptions {
 pub(super) struct DiskContent {
     cache: DiskCache<BlockKey>,
     /// Held as long as the cache is used.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// A block of a file, and the version of its content.
@@ -201,11 +201,10 @@ fn refuse_used(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(dir: &Path) -> io::Result<File> {
-    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(dir.join(LOCK))?;
-    lock.try_lock().map_err(|e| match e {
+fn lock(dir: &Path) -> io::Result<FileLock> {
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(dir.join(LOCK))?;
+    FileLock::try_take(file).map_err(|e| match e {
         TryLockError::WouldBlock => io::Error::other("another mount or cell uses it"),
         TryLockError::Error(e) => e,
-    })?;
-    Ok(lock)
+    })
 }

@@ -38,7 +38,7 @@ use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
 use leeward_env::disk::held::{HeldDir, sync_names};
 use leeward_env::disk::real::RealDisk;
-use leeward_env::{Activity, Ctx, Env, Flow, Nanos, Wait, panic_text};
+use leeward_env::{Activity, Ctx, Env, FileLock, Flow, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
@@ -87,9 +87,9 @@ pub struct Cell {
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held as long as this process owns the cache on disk.
-    pub(crate) cache_lock: Mutex<Option<File>>,
+    pub(crate) cache_lock: Mutex<Option<FileLock>>,
     /// Held as long as this process owns a cell in a directory.
-    dir_lock: Mutex<Option<File>>,
+    dir_lock: Mutex<Option<FileLock>>,
 }
 
 pub(crate) fn failure(message: String) -> Failure {
@@ -647,18 +647,18 @@ fn hold(dir: &Path) -> std::result::Result<HeldDir, Failure> {
 
 /// Locks a cell. The lock is on a directory that only the owner can open, so nobody else can take
 /// it, and that cannot be removed without the cell, so no second process gets in.
-fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<File, Failure> {
+fn lock(env: &Env, dir: &HeldDir) -> std::result::Result<FileLock, Failure> {
     let failed = |e: std::io::Error| Failure {
         message: format!("{}: meta cannot be locked: {e}", dir.name().display()),
         errno: e.raw_os_error().unwrap_or(0),
     };
-    let meta = File::open(dir.path().join("meta")).map_err(failed)?;
     for _ in 0..LOCK_TRIES {
-        match meta.try_lock() {
-            Ok(()) => return Ok(meta),
+        let meta = || File::open(dir.path().join("meta")).map_err(failed);
+        match FileLock::try_take(meta()?) {
+            Ok(lock) => return Ok(lock),
             Err(TryLockError::WouldBlock) => env.sleep(LOCK_STEP),
             // some network file systems lock no directories; there only the file `lock` counts
-            Err(TryLockError::Error(e)) if cannot_lock(&e) => return Ok(meta),
+            Err(TryLockError::Error(e)) if cannot_lock(&e) => return Ok(FileLock::of(meta()?)),
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
     }

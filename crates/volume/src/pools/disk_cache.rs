@@ -4,8 +4,8 @@
 use crate::Config;
 use crate::cell::Cell;
 use leeward_data::DiskCache;
-use leeward_env::Env;
 use leeward_env::disk::real::RealDisk;
+use leeward_env::{Env, FileLock};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -38,12 +38,12 @@ impl Cell {
     }
 }
 
-fn open(env: &Env, id: &str, config: &Config) -> io::Result<(DiskCache, File)> {
+fn open(env: &Env, id: &str, config: &Config) -> io::Result<(DiskCache, FileLock)> {
     std::fs::create_dir_all(&config.disk_cache)?;
     let disk = RealDisk::open(&config.disk_cache)?;
     let path = disk.root().path().join(LOCK);
     let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-    lock.try_lock().map_err(|e| match e {
+    let lock = FileLock::try_take(lock).map_err(|e| match e {
         TryLockError::WouldBlock => io::Error::other("another process uses it"),
         TryLockError::Error(e) => e,
     })?;
