@@ -380,9 +380,14 @@ fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {
 /// The cell or the mount that the current directory is in.
 fn around() -> Result<CellDir, Fail> {
     let nowhere = |here: &str| {
+        let mounted = mounts::all();
+        let next = match mounted.first() {
+            Some(mount) => format!("such as --cell {}", mount.at.display()),
+            None => "or make one with `lee up DIR`".to_owned(),
+        };
         Fail::new(format!(
             "no cell found: {here} is neither in a cell nor in a mounted one; \
-             name one with --cell DIR or {VARIABLE}=DIR, or make one with `lee up DIR`"
+             name one with --cell DIR or {VARIABLE}=DIR, {next}"
         ))
     };
     let Ok(here) = std::env::current_dir() else {

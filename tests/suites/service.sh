@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# The Debian package on a machine of its own, which has systemd and no compiler: a minimal Debian in a container that
+# boots. Units serve, mount and open doors, come back after kill -9, and are there again after the machine was off.
+. "$(dirname "$0")/../lib.sh"
+suite service
+have_cell || { skip all "needs a cell"; exit 0; }
+[ "$(id -u)" = 0 ] || die "needs root: it boots a machine"
+lee_binary
+
+MACHINE=$WORK/machine
+PORT=$((24000 + RANDOM % 500 * 4)) # the machine has the network of this one
+
+# on COMMAND...: on the machine, as root.
+on() {
+  nsenter -t "$(cat "$WORK/leader")" -m -u -i -p -r -w env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 HOME=/root \
+    DEBIAN_FRONTEND=noninteractive "$@"
+}
+
+# soon COMMAND...: it succeeds within ten seconds.
+soon() {
+  local end=$((SECONDS + 10))
+  until "$@"; do [ "$SECONDS" -lt "$end" ] || { echo "not in time: $*"; return 1; }; sleep 0.1; done
+}
+
+is_made() {
+  . /etc/os-release
+  mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,libnss-systemd,fuse3,curl "$VERSION_CODENAME" "$MACHINE"
+  mkdir "$WORK/out"
+  # quickly rather than small
+  DPKG_DEB_COMPRESSOR_TYPE=gzip DPKG_DEB_COMPRESSOR_LEVEL=1 "$ROOT/contrib/package/deb" --lee "$LEE" "$WORK/out"
+  cp "$WORK"/out/leeward_*.deb "$MACHINE/root/leeward.deb"
+}
+
+# Boots it, and waits until systemd has started what it starts.
+boots() {
+  setsid systemd-nspawn --quiet --boot --directory "$MACHINE" --machine "lee-$$" --register=no --keep-unit --bind=/dev/fuse \
+    --capability=CAP_SYS_ADMIN --setenv=SYSTEMD_LOG_COLOR=no >"$WORK/console" 2>&1 </dev/null &
+  echo $! >"$WORK/nspawn"
+  soon leader_is_there
+  soon on systemctl is-system-running --wait
+}
+
+leader_is_there() { pgrep -P "$(cat "$WORK/nspawn")" -x systemd >"$WORK/leader"; }
+
+is_off() { ! kill -0 "$(cat "$WORK/nspawn")"; }
+
+is_installed() {
+  on apt-get install -qq -y --no-install-recommends /root/leeward.deb
+  if on sh -c 'command -v cc || command -v cargo'; then return 1; fi
+  on lee doctor /srv
+  on useradd -m ann
+}
+
+# A mistake is told, and not tried a thousand times.
+tells_what_is_missing() {
+  on sh -ec "
+    mkdir -p /etc/leeward
+    echo 'LEE_UP_OPTIONS=--mount /data --http 127.0.0.1:$PORT --listen 127.0.0.1:$((PORT + 1))' >/etc/leeward/srv-cell.env
+    if systemctl enable --now leeward@srv-cell; then exit 1; fi
+    sleep 3
+    journalctl -u leeward@srv-cell | grep -q 'mkdir -p /data'
+    [ \$(journalctl -u leeward@srv-cell | grep -c 'mkdir -p /data') -le 3 ]
+    mkdir /data"
+  soon on mountpoint -q /data
+}
+
+users_help_themselves() {
+  on sh -ec '
+    if lee volume create ann --owner ann 2>/run/said; then exit 1; fi
+    grep -q -e "--cell /data" /run/said
+    lee volume create ann --owner ann --cell /data'
+  on su - ann -c 'set -e; cd /data/ann
+    echo hello >file; mkdir .snap/before; rm file; cp .snap/before/file .
+    lee group create ann:lab; lee group add ann:lab ann
+    lee console'
+  soon on sh -c 'id ann | grep -q ann+lab'
+}
+
+# back PATH UNIT: after kill -9 of the unit's process the path answers again.
+back() {
+  local old since
+  old=$(on systemctl show --property MainPID --value "$2")
+  on sh -c "kill -9 $old"
+  since=$(now_ms)
+  until [ "$(on systemctl show --property MainPID --value "$2")" != "$old" ] && on timeout 1 cat "$1" >/dev/null 2>&1; do
+    [ $(($(now_ms) - since)) -lt 10000 ] || { on systemctl status --no-pager "$2"; return 1; }
+  done
+  echo "NOTE $2: answers after $(($(now_ms) - since)) ms"
+}
+
+comes_back() { back /data/ann/file leeward@srv-cell; }
+
+other_machines_mount() {
+  local token
+  token=$(on lee host add node1 --gateway --json --cell /data | sed 's/.*"token":"\([^"]*\)".*/\1/')
+  printf 'LEE_SERVER=127.0.0.1:%s\nLEE_MOUNT_TOKEN=%s\n' $((PORT + 1)) "$token" >"$MACHINE/etc/leeward/remote.mount"
+  on systemctl enable --now leeward-mount@remote
+  on cat /remote/ann/file
+  back /remote/ann/file leeward-mount@remote
+  # the machine is known by now
+  echo "127.0.0.1:$((PORT + 1)) /table leeward defaults,_netdev 0 0" >>"$MACHINE/etc/fstab"
+  on sh -ec 'mkdir /table; mount /table; cat /table/ann/file; umount /table'
+  # else the machine would wait at its next start for what it serves itself
+  sed -i '/leeward/d' "$MACHINE/etc/fstab"
+  printf 'LEE_SERVER=127.0.0.1:%s\nLEE_GATEWAY_OPTIONS=--s3 127.0.0.1:%s\n' $((PORT + 1)) $((PORT + 2)) >"$MACHINE/etc/leeward/atlas.gateway"
+  on systemctl enable --now leeward-gateway@atlas
+  on curl -s "http://127.0.0.1:$((PORT + 2))/" | grep AccessDenied
+}
+
+# A newer package leaves the cell running until its service is restarted.
+a_newer_package_waits() {
+  local before
+  before=$(on systemctl show --property MainPID --value leeward@srv-cell)
+  on apt-get install -qq -y --reinstall /root/leeward.deb
+  [ "$(on systemctl show --property MainPID --value leeward@srv-cell)" = "$before" ]
+  on systemctl restart leeward@srv-cell
+  soon on cat /data/ann/file
+  soon on cat /remote/ann/file
+}
+
+is_there_after_the_machine_was_off() {
+  on su - ann -c 'echo last >/data/ann/last'
+  on systemctl poweroff --no-block
+  soon is_off
+  boots
+  on systemctl is-active leeward@srv-cell
+  on grep -x last /data/ann/last
+  soon on grep -x last /remote/ann/last
+  on sh -c 'journalctl -b -1 -u leeward@srv-cell | grep "is closed; everything is durable"'
+}
+
+is_removed() {
+  on sh -ec '
+    systemctl disable --now leeward-mount@remote leeward-gateway@atlas leeward@srv-cell
+    lee fsck --cell /srv/cell
+    apt-get purge -qq -y leeward
+    [ -d /srv/cell/data ] && [ -e /etc/leeward/srv-cell.env ]'
+}
+
+ends() {
+  kill -KILL "$(cat "$WORK/nspawn")"
+  soon is_off
+}
+
+on_exit '! kill -KILL "$(cat "$WORK/nspawn")" || sleep 0.5'
+run is_made is_made
+# a machine may run in a container that starts no others
+if ! systemd-nspawn --quiet --directory "$MACHINE" --machine "lee-$$" --register=no --keep-unit true >"$WORK/tried" 2>&1 </dev/null; then
+  skip boots "no container here: $(tail -n 1 "$WORK/tried")"
+  exit "$((CASES_FAILED > 0))"
+fi
+run boots boots
+run is_installed is_installed
+run tells_what_is_missing tells_what_is_missing
+run users_help_themselves users_help_themselves
+run comes_back comes_back
+run other_machines_mount other_machines_mount
+run a_newer_package_waits a_newer_package_waits
+run is_there_after_the_machine_was_off is_there_after_the_machine_was_off
+run is_removed is_removed
+run ends ends
+suite_end
