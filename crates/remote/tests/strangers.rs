@@ -505,7 +505,15 @@ fn references_that_a_host_does_not_have_are_nobodys() {
     assert!(raw.call(slot(0, 2), root(), Op::Lookup { dir: ROOT, name: b"file" }).is_ok());
     forget(&mut raw, 2, vec![(node, u64::MAX), (node, u64::MAX), (node, 0)]);
     forget(&mut raw, 2, vec![(node, u64::MAX)]);
-    good.call(&user(0), unlink).expect("removed");
+    std::thread::scope(|threads| {
+        let removed = threads.spawn(|| good.call(&user(0), unlink));
+        // it was told of the name: a host that is silent for so long as it may be waited for is hung up on
+        match raw.hear() {
+            Ok(ToClient::Recall { number, .. }) => raw.say(&ToServer::Recalled(number)),
+            other => panic!("{other:?}"),
+        }
+        removed.join().expect("no panic").expect("removed");
+    });
     assert!(good.call(&user(0), Op::GetAttr { node }).is_ok(), "the good client still refers to it");
     raw.say(&ToServer::Bye);
     rig.settles(1, 1);
