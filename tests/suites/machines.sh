@@ -9,6 +9,7 @@ PORT=7433
 NET=10.213.77     # inside the namespaces only: machine N has .N*4+2, the server's end of its wire .N*4+1
 TAG=${WORK##*.}
 KILLS=${KILLS:-3} # of the server under load
+RESTARTS=${RESTARTS:-3}
 SEED=${MACHINES_SEED:-$RANDOM}
 D_SECS_MAX=25     # how long a program may be in state D while its server is away, and after it was killed
 D_KILLED_SECS_MAX=2
@@ -301,16 +302,37 @@ mount_killed() {
 
 # The server under load
 
+# longest_write: the longest time that a durable write took on machine 1 until it is ended.
+longest_write() {
+  exec python3 -c '
+import os, signal, sys, time
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+fd, longest = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY, 0o644), 0
+while not ended:
+    begun = time.monotonic()
+    os.pwrite(fd, b"x", 0)
+    os.fsync(fd)
+    longest = max(longest, time.monotonic() - begun)
+    time.sleep(0.01)
+print(round(longest * 1000), "ms")' "$(mnt 1)/longest"
+}
+
 # at_work FUNCTION...: programs on all machines at work while it runs; then everything they were told is checked.
 at_work() {
-  local work status=0
+  local work longest status=0
   rm -rf "$WORK/notes"
   mkdir "$WORK/notes"
   all_machines work "$WORK/notes" &
   work=$!
   wait_for 20 test -e "$WORK/notes/begun"
+  longest_write >"$WORK/longest" &
+  longest=$!
   "$@"
   sleep 1
+  kill "$longest"
+  wait "$longest" || { say "a durable write had an error"; return 1; }
+  say "NOTE programs waited for $(cat "$WORK/longest") at most"
   alive "$work" || { wait "$work"; return 1; }
   touch "$WORK/notes/end"
   wait "$work" || status=$?
@@ -329,6 +351,19 @@ kills() {
 }
 
 server_killed() { at_work kills; }
+
+# An upgrade: it ends in order, and another one begins. Programs keep what they have open.
+restarts() {
+  local restart
+  for restart in $(seq "$RESTARTS"); do
+    sleep "0.$((RANDOM % 9))"
+    "$LEE" down "$CELL" >/dev/null
+    wait_gone "$(cell_pid)" 30 || { say "the server is still there 30 s after lee down"; return 1; }
+    server_start
+  done
+}
+
+server_restarted() { at_work restarts; }
 
 pause_server() {
   stop_process "$(cell_pid)"
@@ -486,6 +521,7 @@ else
   skip cut "nft cannot drop packets here (apt install nftables): $(tail -n 1 "$WORK/nft.log")"
 fi
 case_of server_killed server_killed
+case_of server_restarted server_restarted
 case_of server_stopped server_stopped
 case_of too_late too_late
 case_of away away
