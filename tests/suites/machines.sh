@@ -328,6 +328,7 @@ at_work() {
   wait_for 20 test -e "$WORK/notes/begun"
   longest_write >"$WORK/longest" &
   longest=$!
+  wait_for 10 test -s "$(mnt 1)/longest"
   "$@"
   sleep 1
   kill "$longest"

@@ -14,6 +14,8 @@ import re
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 SCRATCH, TOOLS, BASE, MOUNT, CASE, *LINKS = sys.argv[1:]
@@ -175,7 +177,30 @@ def a_user_helps_himself(d):
     check(os.path.exists(f"{MOUNT}/mine/papers/thesis.txt"), "it is not back")
     d.get(f"{BASE}/console/pools")
     check("for operators" in told(d), told(d))
+    tokens(d)
     keys(d)
+
+
+def status_with(token, path):
+    """What the HTTP door answers to who has this token."""
+    asked = urllib.request.Request(f"{BASE}{path}", headers={"Authorization": f"Bearer {token}"})
+    try:
+        return urllib.request.urlopen(asked, timeout=10).status
+    except urllib.error.HTTPError as e:
+        return e.code
+
+
+def tokens(d):
+    d.get(f"{BASE}/console/keys")
+    where = find(d, 'form[action="/console/keys/token"] input[name="path"]')
+    where.clear()
+    where.send_keys("/mine/papers")
+    press(d, button(d, "Make a token"))
+    token = find(d, ".told dd code").text
+    check(status_with(token, "/mine/papers/thesis.txt") == 200, "a token to read")
+    check(status_with(token, "/mine/") == 403, "it is for what is below its path")
+    press(d, button(d, "Make all tokens void"))
+    check(status_with(token, "/mine/papers/thesis.txt") == 401, "it is void")
 
 
 def keys(d):

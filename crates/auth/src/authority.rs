@@ -7,7 +7,7 @@ use crate::people::{UserCache, UserDatabase};
 use crate::refusal::Refusal;
 use crate::rights::Grants;
 use crate::settings::IssuerConfig;
-use crate::token::{self, Minted, Signer};
+use crate::token::{self, Minted, Signer, TokenRequest};
 use crate::verdict::{Identity, Verdict, Via};
 use crate::{TOKEN_BYTES_MAX, wlcg};
 use leeward_env::{Env, Nanos, Wait};
@@ -244,6 +244,18 @@ impl Authority {
         self.people.identify(&self.env, &self.accounts(), name, wait)
     }
 
+    /// A token of a user, as its user asks for it.
+    ///
+    /// # Errors
+    /// As [`Authority::user`]; [`Refusal::BadRequest`]; [`Refusal::Unavailable`] as of
+    /// [`Authority::macaroon`].
+    pub fn token_of(&self, user: &str, wish: &TokenRequest, wait: Wait) -> Result<String, Refusal> {
+        self.user(user, wait)?;
+        let accounts = self.accounts();
+        let signer = signer(&accounts, user)?;
+        signer.mint(self.env.random(), "leeward", wish).map_err(|e| Refusal::BadRequest(e.to_string()))
+    }
+
     /// Answers `POST` at a path with a body of `application/macaroon-request`: a token that grants
     /// no more than `verdict` does at this path and below. `location` is the door's URL; the token
     /// carries it as a hint.
@@ -262,11 +274,15 @@ impl Authority {
             return Err(Refusal::OutOfScope("a token for nobody".into()));
         }
         let accounts = self.accounts();
-        let (number, key) = accounts
-            .newest_signing_key()
-            .ok_or_else(|| Refusal::Unavailable("the cell has no key to sign tokens with".into()))?;
-        let user = &*verdict.who.name;
-        let signer = Signer { number, secret: &key.secret, generation: accounts.generation(user), user };
+        let signer = signer(&accounts, &verdict.who.name)?;
         token::answer(&signer, verdict, at, body, (self.env.random(), location, self.now_secs()))
     }
+}
+
+/// Signs tokens for a user.
+fn signer<'a>(accounts: &'a Accounts, user: &'a str) -> Result<Signer<'a>, Refusal> {
+    let newest = accounts.newest_signing_key();
+    let none = || Refusal::Unavailable("the cell has no key to sign tokens with".into());
+    let (number, key) = newest.ok_or_else(none)?;
+    Ok(Signer { number, secret: &key.secret, generation: accounts.generation(user), user })
 }

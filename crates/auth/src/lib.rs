@@ -78,7 +78,7 @@ pub use rights::{Activity, Grants, Rights, Rule};
 pub use scope::Scopes;
 pub use settings::IssuerConfig;
 pub use sign_on::{Gone, SignOn, SignOnConfig, SignedOn};
-pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest, bound_to_host};
+pub use token::{ACTIVITIES, MintError, Minted, Signer, TokenRequest, activities, bound_to_host};
 pub use verdict::{Identity, Verdict, Via};
 
 /// Longest bearer token, bytes.

@@ -44,6 +44,17 @@ const NAMES: [(&str, &[Activity]); 7] = {
 /// Activities as macaroons name them.
 pub const ACTIVITIES: [&str; 7] =
     [NAMES[0].0, NAMES[1].0, NAMES[2].0, NAMES[3].0, NAMES[4].0, NAMES[5].0, NAMES[6].0];
+/// Those of who may list and read.
+const TO_READ: [&str; 3] = ["READ_METADATA", "LIST", "DOWNLOAD"];
+/// Those of who may make, replace, change, rename and remove, not read.
+const TO_WRITE: [&str; 5] = ["READ_METADATA", "UPDATE_METADATA", "UPLOAD", "MANAGE", "DELETE"];
+
+/// Activities, as macaroons name them, of who may list and read, or change what is there, or both.
+pub fn activities(reads: bool, writes: bool) -> Vec<String> {
+    let given = |name: &&str| reads && TO_READ.contains(name) || writes && TO_WRITE.contains(name);
+    ACTIVITIES.iter().filter(|name| given(name)).map(ToString::to_string).collect()
+}
+
 const UPLOAD: u8 = 1 << 4;
 const DELETE: u8 = 1 << 6;
 

@@ -24,5 +24,10 @@ pub fn compare(part: &str) {
         std::fs::write(&path, all.join("\n\n") + "\n").expect("docs/RIGHTS.md");
         return;
     }
-    assert_eq!(old.trim_end(), part.trim_end(), "run it with {WRITE}=1, and look at the difference");
+    let (old, new) = (old.trim_end().lines(), part.trim_end().lines());
+    let is_other = |(old, new): &(Option<&str>, Option<&str>)| old != new;
+    let ends = std::iter::repeat(None);
+    let lines = old.map(Some).chain(ends.clone()).zip(new.map(Some).chain(ends));
+    let other = lines.take_while(|(old, new)| old.is_some() || new.is_some()).find(is_other);
+    assert_eq!(other, None, "the document, and what was tried; {WRITE}=1 writes it");
 }

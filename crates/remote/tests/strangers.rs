@@ -507,7 +507,8 @@ fn references_that_a_host_does_not_have_are_nobodys() {
     forget(&mut raw, 2, vec![(node, u64::MAX)]);
     std::thread::scope(|threads| {
         let removed = threads.spawn(|| good.call(&user(0), unlink));
-        // it was told of the name: a host that is silent for so long as it may be waited for is hung up on
+        // it was told of the name: a host that is silent for so long as it may be waited for is
+        // hung up on
         match raw.hear() {
             Ok(ToClient::Recall { number, .. }) => raw.say(&ToServer::Recalled(number)),
             other => panic!("{other:?}"),

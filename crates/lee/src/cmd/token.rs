@@ -3,16 +3,11 @@
 use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::{mounts, output, system, when};
-use leeward_auth::{ACTIVITIES, CellPath, Signer, TokenRequest};
+use leeward_auth::{CellPath, Signer, TokenRequest, activities};
 use leeward_volume::admin;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// What `--read` gives, as macaroons name it.
-const READ: [&str; 3] = ["READ_METADATA", "LIST", "DOWNLOAD"];
-/// What `--write` gives.
-const WRITE: [&str; 5] = ["READ_METADATA", "UPDATE_METADATA", "UPLOAD", "MANAGE", "DELETE"];
 
 /// Create and revoke tokens
 ///
@@ -84,8 +79,7 @@ fn create(
         }
         Ok((path, session.ask(&admin::TokenKeyShow { user: name.into() })?))
     })?;
-    let given = |name: &&str| (read && READ.contains(name)) || (write && WRITE.contains(name));
-    let activities: Vec<String> = ACTIVITIES.iter().filter(|n| given(n)).map(ToString::to_string).collect();
+    let activities = activities(read, write);
     let until_secs = (invocation.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
     let at = CellPath::parse(&path).map_err(|e| Fail::new(format!("{path}: {e}")))?;
     let wish = TokenRequest { path: Some(at), activities: Some(activities.clone()), until_secs };

@@ -240,6 +240,7 @@ fn about_none(asker: &Asking) -> Vec<AnyRequest> {
         admin::ProjectShow { name: "lab".into() }.into(),
         admin::QuotaList.into(),
         admin::ScheduleList.into(),
+        admin::TokenRevoke { user: Some(own.into()) }.into(),
         admin::UsageReport {
             of: admin::Sampled::Volume,
             from: Day(0),

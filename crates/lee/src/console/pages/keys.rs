@@ -1,11 +1,25 @@
 //! S3 keys, tokens, and sessions of the console.
 
-use crate::console::html::{Side, button, note, table, text, token};
+use crate::console::html::{Side, button, table, text, token};
 use crate::console::sessions::{By, Listed, Told};
 use crate::console::visit::{Made, Visit, page};
 use crate::when;
-use leeward_volume::admin::{KeyCreate, KeyInfo, KeyList, KeyRevoke, UserCreate, UserList};
+use leeward_auth::{CellPath, TokenRequest, activities};
+use leeward_env::Wait;
+use leeward_volume::admin::{
+    Failure, KeyCreate, KeyInfo, KeyList, KeyRevoke, TokenRevoke, UserCreate, UserList,
+};
 use maud::{Markup, html};
+
+/// What a token may: its name in the form, in words, whether to read, and to change.
+const RIGHTS: [(&str, &str, bool, bool); 3] = [
+    ("read", "read", true, false),
+    ("write", "change, not read", false, true),
+    ("both", "read and change", true, true),
+];
+/// How long a token is good, seconds.
+const SPANS: [(i64, &str); 4] =
+    [(3600, "an hour"), (12 * 3600, "12 hours"), (86_400, "a day"), (7 * 86_400, "a week")];
 
 /// The page.
 pub fn show(visit: &Visit<'_>) -> Made {
@@ -44,11 +58,40 @@ pub fn show(visit: &Visit<'_>) -> Made {
             button { "Make a key" }
         }
         h2 { "Tokens" }
-        (note("Tokens for HTTP are made with `lee token create`, and taken back with `lee token revoke`, on the server."))
+        p { "A token lets who has it read, or change, what is at a path and below, as its user, until a time." }
+        (tokens(visit)?)
         h2 { "Sessions of this console" }
         (sessions(visit, &visit.sessions().of(&session.who))?)
     };
     page("Keys", "/keys", body)
+}
+
+/// The forms for tokens.
+fn tokens(visit: &Visit<'_>) -> Result<Markup, crate::console::Problem> {
+    let session = visit.session()?;
+    let user = html! {
+        @if visit.is_operator() { label { "User " input name="user" required maxlength="64"; } }
+    };
+    let home = visit.user().map_or("/".to_owned(), |user| format!("/{user}"));
+    Ok(html! {
+        form .search method="post" action="/console/keys/token" {
+            (token(session))
+            (user)
+            label { "Path " input name="path" required maxlength="1024" value=(home); }
+            label { "May " select name="may" {
+                @for (name, words, ..) in RIGHTS { option value=(name) { (words) } }
+            } }
+            label { "For " select name="for" {
+                @for (secs, words) in SPANS { option value=(secs) { (words) } }
+            } }
+            button { "Make a token" }
+        }
+        form .search method="post" action="/console/keys/void" {
+            (token(session))
+            (user)
+            button { "Make all tokens void" }
+        }
+    })
 }
 
 fn sessions(visit: &Visit<'_>, all: &[Listed]) -> Result<Markup, crate::console::Problem> {
@@ -86,20 +129,69 @@ fn sessions(visit: &Visit<'_>, all: &[Listed]) -> Result<Markup, crate::console:
     Ok(table("Sessions", &columns, &rows, "None."))
 }
 
-/// Makes a key. The cell gets a record of a user of the machine first, as `lee key create` does.
+/// The user whom a form is about: who sends it, or whom an operator names.
+fn user_of(visit: &Visit<'_>) -> String {
+    visit.user().unwrap_or(visit.form().get("user")).to_owned()
+}
+
+/// The cell gets a record of a user of the machine, as by `lee key create`.
+fn ensure(visit: &Visit<'_>, user: &str) -> Result<(), Failure> {
+    match visit.ask(&UserList).is_ok_and(|reply| reply.users.iter().any(|of| of.name == user)) {
+        true => Ok(()),
+        false => visit.ask(&UserCreate { name: user.to_owned(), uid: None, gids: Vec::new() }).map(drop),
+    }
+}
+
+/// Makes a token, which is shown once and stored nowhere.
+pub fn make_token(visit: &Visit<'_>) -> Made {
+    let (user, form) = (user_of(visit), visit.form());
+    let told = match token_of(visit, &user, (form.get("path"), form.get("may"), form.get("for"))) {
+        Ok((token, path)) => {
+            let text =
+                format!("Made a token of {user} for {path}. Programs send it as Authorization: Bearer.");
+            Told::Secret { text, parts: vec![("token", token)] }
+        }
+        Err(why) => Told::Failed(why),
+    };
+    visit.after_telling(told, "/keys", &[])
+}
+
+fn token_of(
+    visit: &Visit<'_>,
+    user: &str,
+    (path, may, span): (&str, &str, &str),
+) -> Result<(String, CellPath), String> {
+    let rights = RIGHTS.iter().find(|(name, ..)| *name == may);
+    let span = SPANS.iter().find(|(secs, _)| secs.to_string() == span);
+    let (Some((_, _, reads, writes)), Some((secs, _))) = (rights, span) else {
+        return Err("there is no such right, or time".into());
+    };
+    let path = CellPath::parse(path).map_err(|e| format!("{path}: {e}"))?;
+    // tokens are taken back by a number in the record
+    ensure(visit, user).map_err(|failure| failure.message)?;
+    let until_secs = visit.now_secs() + secs;
+    let wish =
+        TokenRequest { path: Some(path.clone()), activities: Some(activities(*reads, *writes)), until_secs };
+    let token = visit.authority().token_of(user, &wish, Wait::Allowed).map_err(|e| e.to_string())?;
+    Ok((token, path))
+}
+
+/// Makes all tokens of the user void.
+pub fn void_tokens(visit: &Visit<'_>) -> Made {
+    let user = user_of(visit);
+    let done = ensure(visit, &user).and_then(|()| visit.ask(&TokenRevoke { user: Some(user.clone()) }));
+    visit.after(done.map(|_| format!("All tokens of {user} until now are void.")), "/keys", &[])
+}
+
+/// Makes a key.
 pub fn create(visit: &Visit<'_>) -> Made {
     if matches!(visit.session()?.by, By::Key(_)) {
         let message = "a key makes no keys, or who has taken one would keep others: log in by a link or at the provider";
         return visit.after_telling(Told::Failed(message.into()), "/keys", &[]);
     }
-    let user = visit.user().unwrap_or(visit.form().get("user")).to_owned();
+    let user = user_of(visit);
     let label = visit.form().get("label").to_owned();
-    let is_known = visit.ask(&UserList).is_ok_and(|reply| reply.users.iter().any(|of| of.name == user));
-    let made = match is_known {
-        true => Ok(()),
-        false => visit.ask(&UserCreate { name: user.clone(), uid: None, gids: Vec::new() }).map(drop),
-    };
-    let told = match made.and_then(|()| visit.ask(&KeyCreate { user, label })) {
+    let told = match ensure(visit, &user).and_then(|()| visit.ask(&KeyCreate { user, label })) {
         Ok(new) => Told::Secret {
             text: format!("Made a key for {}.", new.key.user),
             parts: vec![
@@ -114,7 +206,7 @@ pub fn create(visit: &Visit<'_>) -> Made {
 
 /// Revokes a key.
 pub fn revoke(visit: &Visit<'_>) -> Made {
-    let user = visit.user().unwrap_or(visit.form().get("user")).to_owned();
+    let user = user_of(visit);
     let id = visit.form().get("id").to_owned();
     let done = visit.ask(&KeyRevoke { user, access_key_id: Some(id.clone()) });
     visit.after(done.map(|_| format!("Revoked key {id}: it opens no door from now on.")), "/keys", &[])

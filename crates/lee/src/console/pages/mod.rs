@@ -57,7 +57,7 @@ const fn post(path: &'static str, who: For, what: &'static str, make: fn(&Visit<
 }
 
 /// All of them.
-pub static ROUTES: [Route; 32] = [
+pub static ROUTES: [Route; 34] = [
     get("", For::Users, "what goes on now: who does what, who waits behind whom", now::show),
     get("/volumes", For::Users, "volumes, of users those that they own or look after", volumes::list),
     get("/volume", For::Users, "one of these volumes, with its history and snapshots", volumes::show),
@@ -96,9 +96,21 @@ pub static ROUTES: [Route; 32] = [
     ),
     get("/alerts", For::Operators, "what an operator should look at", alerts::show),
     get("/help", For::Users, "what to do about an alert or a disaster", alerts::help),
-    get("/keys", For::Users, "S3 keys, of users their own, and sessions of the console", keys::show),
+    get("/keys", For::Users, "S3 keys, of users their own, tokens, and sessions of the console", keys::show),
     post("/keys/create", For::Users, "makes a key, users for themselves", keys::create),
     post("/keys/revoke", For::Users, "revokes a key, users their own", keys::revoke),
+    post(
+        "/keys/token",
+        For::Users,
+        "makes a token, users for themselves, as `lee token create`",
+        keys::make_token,
+    ),
+    post(
+        "/keys/void",
+        For::Users,
+        "makes all tokens void, users their own, as `lee token revoke`",
+        keys::void_tokens,
+    ),
     post("/keys/end", For::Users, "ends a session of one's own in the console", keys::end),
     get("/login", For::Everybody, "the way in", login::show),
     post("/login", For::Everybody, "logs in by the code of a link, or by a key", login::enter),

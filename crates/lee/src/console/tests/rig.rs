@@ -150,6 +150,7 @@ impl Rig {
         Cell::create(&env, dir.path(), &Config::default()).expect("made");
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         furnish(&cell);
+        cell.prepare_tokens().expect("a key that signs");
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
         let authority =
             Authority::new(&env, &[], cell.accounts(), Arc::new(NoUsers), Arc::new(HttpFetch::new()));

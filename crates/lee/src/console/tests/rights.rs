@@ -24,6 +24,8 @@ fn fields(rig: &Rig, route: &Route, user: &str) -> String {
             let keys = rig.admin(KeyList { user: Some(user.into()) }).keys;
             format!("user={user}&id={}", keys[0].access_key_id)
         }
+        "/keys/token" => format!("user={user}&path=/{user}&may=read&for=3600"),
+        "/keys/void" => format!("user={user}"),
         "/keys/end" => "number=0".into(),
         "/machines/end" => "session=1&host=node".into(),
         "/help" => "page=LeewardDown".into(),
@@ -67,7 +69,7 @@ fn of_user(route: &Route) -> &'static str {
     match (got("alice"), is_about_somebody && got("bob")) {
         (false, _) => "-",
         // whatever the form says, the key is of who sends it
-        (true, true) if route.path == "/keys/create" => "own",
+        (true, true) if ["/keys/create", "/keys/token", "/keys/void"].contains(&route.path) => "own",
         (true, false) if is_about_somebody => "own",
         (true, false) => "yes",
         (true, true) => "of others, too",
