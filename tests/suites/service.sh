@@ -104,6 +104,8 @@ other_machines_mount() {
   sed -i '/leeward/d' "$MACHINE/etc/fstab"
   printf 'LEE_SERVER=127.0.0.1:%s\nLEE_GATEWAY_OPTIONS=--s3 127.0.0.1:%s\n' $((PORT + 1)) $((PORT + 2)) >"$MACHINE/etc/leeward/atlas.gateway"
   on systemctl enable --now leeward-gateway@atlas
+  on systemd-analyze security --no-pager --threshold=25 leeward-gateway@atlas >"$WORK/security" || { cat "$WORK/security"; return 1; }
+  echo "NOTE leeward-gateway@: $(tail -n 1 "$WORK/security" | cut -c 5-)"
   on curl -s "http://127.0.0.1:$((PORT + 2))/" | grep AccessDenied
 }
 
