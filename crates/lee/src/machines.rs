@@ -15,11 +15,11 @@ use leeward_fs::{NodeId, Op};
 use leeward_remote::message::LoginAnswer;
 use leeward_remote::{
     Asker, CellUser, Elsewhere, Given, Grant, HostFigures, Hosts, Keys, Loss, PublicKey, Server, ServerList,
-    SessionInfo,
+    SessionInfo, Transfers,
 };
 use leeward_vfs::Gate;
 use leeward_volume::Cell;
-use leeward_volume::admin;
+use leeward_volume::admin::{self, TransferDoor, Transferred};
 use leeward_volume::format::buckets::Buckets;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,6 +159,18 @@ impl Machines {
     /// What each machine has asked for.
     pub fn figures(&self) -> Vec<HostFigures> {
         self.server.host_figures()
+    }
+
+    /// What went between the server and machines.
+    pub fn transferred(&self) -> Vec<Transferred> {
+        let of = |(transfers, ipv6): (Transfers, bool)| Transferred {
+            door: TransferDoor::Mount,
+            ipv6,
+            requests: transfers.requests,
+            received_bytes: transfers.received_bytes,
+            sent_bytes: transfers.sent_bytes,
+        };
+        self.server.transfers().into_iter().zip([false, true]).map(of).collect()
     }
 
     /// What machines have told their programs and is lost.

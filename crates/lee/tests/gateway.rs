@@ -477,6 +477,7 @@ fn what_goes_through_a_gateway_is_kept_by_day() {
         (&false.into(), &1.into(), &100_000.into())
     );
     assert_eq!((&http["requests"], &http["sent_bytes"]), (&1.into(), &100_000.into()));
+    assert!(!told.to_string().contains("\"mount\""), "a gateway is no mount: {told}");
     let said = cell.served.ask(&["report", "transfers", "--daily"]).good();
     assert!(said.contains("DAY") && said.contains("KiB"), "{said}");
     let csv = cell.served.ask(&["report", "transfers", "--csv"]).good();

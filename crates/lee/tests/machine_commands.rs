@@ -392,3 +392,24 @@ fn only_who_mounted_ends_it_by_a_command() {
         run(Command::new("umount").arg(&a.at)).good();
     }
 }
+
+#[test]
+fn what_mounts_write_and_read_is_kept_by_day() {
+    if !can_mount() {
+        return;
+    }
+    let served = served();
+    let a = served.machine("a", &[], &[]);
+    fs::write(a.path("file"), [7; 50_000]).expect("written");
+    drop(a);
+    let b = served.machine("b", &[], &[]);
+    assert_eq!(fs::read(b.path("file")).expect("read").len(), 50_000);
+    drop(b);
+    // it is noted at the end, and once a minute before
+    served.ask(&["down"]).good();
+    let told = served.ask(&["report", "transfers", "--json"]).json();
+    let row = &told["rows"][0];
+    assert_eq!((&row["door"], &row["ipv6"]), (&"mount".into(), &false.into()), "{told}");
+    assert_eq!((&row["received_bytes"], &row["sent_bytes"]), (&50_000.into(), &50_000.into()), "{told}");
+    assert!(row["requests"].as_u64() > Some(3), "{told}");
+}

@@ -28,7 +28,7 @@ pub use client::{
 };
 pub use keys::{Keys, PublicKey};
 pub use message::{CellUser, ServerList};
-pub use server::{Asker, Elsewhere, Given, Grant, HostFigures, Hosts, Loss, Server, SessionInfo};
+pub use server::{Asker, Elsewhere, Given, Grant, HostFigures, Hosts, Loss, Server, SessionInfo, Transfers};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

@@ -30,7 +30,7 @@ use leeward_volume::format::buckets::Buckets;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tally::Tally;
+pub use tally::Tally;
 use tokio::runtime::Runtime;
 
 /// The access log, beside the log.
@@ -214,8 +214,8 @@ impl Bound {
         };
         let serving: Vec<Serving> =
             sites.into_iter().map(serve).collect::<Result<_, _>>().map_err(|e| Fail::new(e.to_string()))?;
-        let figures = serving.iter().map(|serving| serving.figures().clone()).collect();
-        let tally = Some(Tally::begin(inside.env, &inside.cell, figures));
+        let figures: Vec<_> = serving.iter().map(|serving| serving.figures().clone()).collect();
+        let tally = Some(Tally::begin(inside.env, &inside.cell, move || tally::of_doors(&figures)));
         Ok(Doors { serving, runtime: Some(runtime), tally })
     }
 }

@@ -1,4 +1,5 @@
-//! Notes in the cell what goes through doors: once a minute, and when they close.
+//! Notes in the cell what goes through doors, and between the server and mounts of other machines:
+//! once a minute, and at the end.
 //!
 //! What was counted since the last note is lost with a process that is killed. If the answer to a
 //! note is lost, what it told may be noted twice.
@@ -20,17 +21,22 @@ const END_WAIT: Duration = Duration::from_secs(2);
 pub struct Tally {
     env: Env,
     cell: Arc<dyn DoorCell>,
-    figures: Vec<Arc<Figures>>,
-    /// What is noted, in the order of [`Tally::counted`].
+    counted: Box<dyn Fn() -> Vec<Transferred> + Send + Sync>,
+    /// What is noted, in the order in which it is counted.
     noted: Mutex<Vec<Transferred>>,
 }
 
 impl Tally {
-    /// Begins to note what these count.
-    pub fn begin(env: &Env, cell: &Arc<dyn DoorCell>, figures: Vec<Arc<Figures>>) -> Arc<Tally> {
-        let (clock, cell) = (env.clone(), cell.clone());
-        let tally = Arc::new(Tally { env: clock, cell, figures, noted: Mutex::default() });
-        *tally.noted.lock() = tally.counted();
+    /// Begins to note what this counts: the same doors and families at each call, in the same
+    /// order.
+    pub fn begin(
+        env: &Env,
+        cell: &Arc<dyn DoorCell>,
+        counted: impl Fn() -> Vec<Transferred> + Send + Sync + 'static,
+    ) -> Arc<Tally> {
+        let noted = Mutex::new(counted());
+        let (clock, cell, counted) = (env.clone(), cell.clone(), Box::new(counted));
+        let tally = Arc::new(Tally { env: clock, cell, counted, noted });
         let (weak, env) = (Arc::downgrade(&tally), env.clone());
         env.clone().spawn("door-tally", move || {
             loop {
@@ -55,7 +61,7 @@ impl Tally {
     /// Notes what is new.
     fn note(&self) {
         let mut noted = self.noted.lock();
-        let counted = self.counted();
+        let counted = (self.counted)();
         let new = |(is, was): (&Transferred, &Transferred)| Transferred {
             requests: is.requests - was.requests,
             received_bytes: is.received_bytes - was.received_bytes,
@@ -73,18 +79,18 @@ impl Tally {
             Err(failure) => tracing::debug!("what went through doors is not noted yet: {}", failure.message),
         }
     }
+}
 
-    fn counted(&self) -> Vec<Transferred> {
-        let of = |figures: &Arc<Figures>, family: Family| {
-            let (received_bytes, sent_bytes) = figures.bytes(family);
-            let door = match figures.door() {
-                Door::S3 => TransferDoor::S3,
-                _ => TransferDoor::Http,
-            };
-            let requests = figures.requests(family).iter().sum();
-            Transferred { door, ipv6: family == Family::V6, requests, received_bytes, sent_bytes }
+/// What doors have counted.
+pub fn of_doors(figures: &[Arc<Figures>]) -> Vec<Transferred> {
+    let of = |figures: &Arc<Figures>, family: Family| {
+        let (received_bytes, sent_bytes) = figures.bytes(family);
+        let door = match figures.door() {
+            Door::S3 => TransferDoor::S3,
+            _ => TransferDoor::Http,
         };
-        let families = |figures| Family::ALL.map(|family| of(figures, family));
-        self.figures.iter().flat_map(families).collect()
-    }
+        let requests = figures.requests(family).iter().sum();
+        Transferred { door, ipv6: family == Family::V6, requests, received_bytes, sent_bytes }
+    };
+    figures.iter().flat_map(|figures| Family::ALL.map(|family| of(figures, family))).collect()
 }

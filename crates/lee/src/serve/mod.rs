@@ -16,7 +16,7 @@ use crate::backup::{BackupCall, BackupStatus, Backups};
 use crate::console::sessions::{By, CODE_GOOD, Sessions, Who};
 use crate::control::server::{Server, Service, UserCommands};
 use crate::control::{self, ConsoleLink, DoorConnections, Flows, MachineSession, Running, Trouble};
-use crate::doors::{self, CellHere, Doors, Inside, Wanted};
+use crate::doors::{self, CellHere, DoorCell, Doors, Inside, Tally, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::group_names::{CellGroups, GroupNames};
 use crate::groups::{self, CellPeople};
@@ -371,6 +371,7 @@ fn listen_to_signals(env: &Env, lifecycle: &Arc<Lifecycle>) -> Result<(), Fail> 
 struct ServedCell {
     mount: Option<Arc<Mount>>,
     machines: Option<Arc<Machines>>,
+    tally: Option<Arc<Tally>>,
     doors: Option<Doors>,
     mirrors: Arc<Mirrors>,
     backups: Arc<Backups>,
@@ -390,6 +391,7 @@ struct Fronts {
     names: Option<GroupNames>,
     mount: Option<Arc<Mount>>,
     machines: Option<Arc<Machines>>,
+    tally: Option<Arc<Tally>>,
     doors: Doors,
     mirrors: Arc<Mirrors>,
     backups: Arc<Backups>,
@@ -459,7 +461,7 @@ impl ServedCell {
             }
         };
         *ground.source.lock() = Some(Arc::new(fronts.counted_in(source)));
-        let Fronts { server, names, mount, machines, doors, mirrors, backups, stale } = fronts;
+        let Fronts { server, names, mount, machines, tally, doors, mirrors, backups, stale } = fronts;
         let started = Started {
             mount: mount.as_ref().map(|mount| mount.at().to_path_buf()),
             listen: machines.as_ref().map_or_else(Vec::new, |machines| machines.addresses()),
@@ -476,6 +478,7 @@ impl ServedCell {
         Ok(ServedCell {
             mount,
             machines,
+            tally,
             doors: Some(doors),
             mirrors,
             backups,
@@ -563,6 +566,9 @@ impl ServedCell {
         if let Some(machines) = &self.machines {
             machines.stop();
         }
+        if let Some(tally) = self.tally.take() {
+            tally.end();
+        }
         let closed = self.cell.close();
         if let Some(machines) = self.machines.take() {
             machines.hang_up(closed.is_ok());
@@ -581,6 +587,10 @@ impl Opened<'_> {
         let member = self.own.map(|own| (own.member.clone(), own.turn.number));
         let commands = Arc::new(HostCommands::new(env, cell, &config.srr));
         let machines = bound.machines.serve(env, (cell, gate), (&authority, &commands), (config, member))?;
+        let tally = machines.clone().map(|machines| {
+            let noted_in: Arc<dyn DoorCell> = Arc::new(CellHere::new(env, cell, &config.srr));
+            Tally::begin(env, &noted_in, move || machines.transferred())
+        });
         // only now, so that programs do not write below the mount point meanwhile
         let stale = detach_stale(env, dir, options, at.as_deref());
         let mount = at.map(|at| mount_again(env, gate, (dir, options), at, &stale)).transpose()?;
@@ -628,7 +638,7 @@ impl Opened<'_> {
         let users = mount_is_for_all.then_some(commands as Arc<dyn UserCommands>);
         let server = self.or_quit(Server::start(env, dir, service, users))?;
         let names = GroupNames::start(env, &dir.path().to_string_lossy(), CellGroups::new(cell));
-        Ok(Fronts { server, names, mount, machines, doors, mirrors, backups, stale })
+        Ok(Fronts { server, names, mount, machines, tally, doors, mirrors, backups, stale })
     }
 
     /// Of several servers one that cannot serve after its clients have come ends as if it was

@@ -503,7 +503,7 @@ fn run_op(
     let call = CallNumber { slot: slot.place, number: slot.number };
     let ctx = Ctx { call: Some(call), ..ctx };
     let like = super::session::Like::of(&ctx, &op);
-    let counted = session.counts.begin(&op);
+    let counted = session.counted(&op);
     let hides_copies = session.host().grant.hides_copies(&op);
     let done = move |result: Result<Reply>| {
         let result = if hides_copies { admit::without_copies(result) } else { result };

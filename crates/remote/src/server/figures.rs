@@ -31,10 +31,48 @@ pub struct HostFigures {
     pub lost: u64,
 }
 
+/// What went between the server and machines over an address family. Gateways are not in it: their
+/// doors count what goes through them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Content that machines wrote, bytes.
+    pub received_bytes: u64,
+    /// Content that they read, bytes.
+    pub sent_bytes: u64,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+#[derive(Default)]
+struct Traffic {
+    requests: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+impl Traffic {
+    fn get(&self) -> Transfers {
+        Transfers {
+            requests: self.requests.load(Ordering::Relaxed),
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
 /// Counts of one host.
 pub(super) struct Counts {
     env: Env,
     number: u32,
+    /// Of all hosts, by [`Family`].
+    traffic: Arc<[Traffic; 2]>,
     pub(super) machine: Machine,
     requests: AtomicU64,
     read_bytes: AtomicU64,
@@ -45,18 +83,27 @@ pub(super) struct Counts {
 
 /// Counts of all hosts that were connected once.
 #[derive(Default)]
-pub(super) struct Figures(Mutex<BTreeMap<String, Arc<Counts>>>);
+pub(super) struct Figures {
+    hosts: Mutex<BTreeMap<String, Arc<Counts>>>,
+    traffic: Arc<[Traffic; 2]>,
+}
 
 impl Figures {
     /// Those of a host.
     pub(super) fn of(&self, env: &Env, host: &str) -> Arc<Counts> {
-        let mut all = self.0.lock();
+        let mut all = self.hosts.lock();
         if let Some(counts) = all.get(host) {
             return counts.clone();
         }
-        let counts = Arc::new(Counts::new(env, all.len() as u32, host));
+        let traffic = self.traffic.clone();
+        let counts = Arc::new(Counts { traffic, ..Counts::new(env, all.len() as u32, host) });
         all.insert(host.to_owned(), counts.clone());
         counts
+    }
+
+    /// What went over IPv4, and over IPv6.
+    pub(super) fn transfers(&self) -> [Transfers; 2] {
+        [Family::V4, Family::V6].map(|family| self.traffic[family as usize].get())
     }
 
     /// All; `sessions` says how many of a host are connected.
@@ -71,7 +118,7 @@ impl Figures {
             nanos: counts.nanos.load(Ordering::Relaxed),
             lost: counts.lost.load(Ordering::Relaxed),
         };
-        self.0.lock().iter().map(of).collect()
+        self.hosts.lock().iter().map(of).collect()
     }
 }
 
@@ -80,6 +127,7 @@ impl Counts {
         Counts {
             env: env.clone(),
             number,
+            traffic: Arc::default(),
             machine: Machine::named(host),
             requests: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
@@ -89,21 +137,23 @@ impl Counts {
         }
     }
 
-    /// An operation comes; its answer is counted by what this returns.
-    pub(super) fn begin(self: &Arc<Self>, op: &Op<'_>) -> Counted {
+    /// An operation comes, over this family; its answer is counted by what this returns. `None`: of
+    /// a gateway.
+    pub(super) fn begin(self: &Arc<Self>, over: Option<Family>, op: &Op<'_>) -> Counted {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let written = match op {
             Op::Write { data, .. } | Op::Append { data, .. } => data.len() as u64,
             _ => 0,
         };
         let is_read = matches!(op, Op::Read { .. });
-        Counted { counts: self.clone(), begun: self.env.now(), is_read, written }
+        Counted { counts: self.clone(), over, begun: self.env.now(), is_read, written }
     }
 }
 
 /// An operation whose answer is to be counted.
 pub(super) struct Counted {
     counts: Arc<Counts>,
+    over: Option<Family>,
     begun: Nanos,
     is_read: bool,
     written: u64,
@@ -113,12 +163,18 @@ impl Counted {
     pub(super) fn end(self, result: &Result<Reply>) {
         let counts = &self.counts;
         counts.nanos.fetch_add(counts.env.now().saturating_sub(self.begun), Ordering::Relaxed);
-        match result {
-            Ok(Reply::Data(data)) if self.is_read => {
-                counts.read_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-            }
-            Ok(_) => _ = counts.written_bytes.fetch_add(self.written, Ordering::Relaxed),
-            Err(_) => (),
+        let (read, written) = match result {
+            Ok(Reply::Data(data)) if self.is_read => (data.len() as u64, 0),
+            Ok(_) => (0, self.written),
+            Err(_) => (0, 0),
+        };
+        counts.read_bytes.fetch_add(read, Ordering::Relaxed);
+        counts.written_bytes.fetch_add(written, Ordering::Relaxed);
+        if let Some(over) = self.over {
+            let traffic = &counts.traffic[over as usize];
+            traffic.requests.fetch_add(1, Ordering::Relaxed);
+            traffic.received_bytes.fetch_add(written, Ordering::Relaxed);
+            traffic.sent_bytes.fetch_add(read, Ordering::Relaxed);
         }
     }
 }

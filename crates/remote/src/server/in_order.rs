@@ -196,7 +196,7 @@ fn run(
     let wait = if after_crash { Wait::Allowed } else { ctx.wait };
     let ctx = Ctx { call: Some(call), foretold, wait, ..ctx };
     let like = Like::of(&ctx, &coming.op);
-    let counted = session.counts.begin(&coming.op);
+    let counted = session.counted(&coming.op);
     shared.gate.run(ctx, coming.op, move |result: Result<Reply>| {
         counted.end(&result);
         // dropped after the answer is given

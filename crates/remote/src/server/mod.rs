@@ -28,7 +28,7 @@ mod session;
 pub use admit::Grant;
 pub use commands::{Asker, Given};
 pub use elsewhere::Elsewhere;
-pub use figures::HostFigures;
+pub use figures::{HostFigures, Transfers};
 pub use losses::Loss;
 pub use session::SessionInfo;
 
@@ -297,6 +297,11 @@ impl Server {
             *sessions.entry(session.host().name.clone()).or_insert(0) += 1;
         }
         self.shared.figures.all(&sessions)
+    }
+
+    /// What went between the server and machines, over IPv4 and over IPv6.
+    pub fn transfers(&self) -> [Transfers; 2] {
+        self.shared.figures.transfers()
     }
 
     /// What machines have told their programs and the server has not made, the latest first.

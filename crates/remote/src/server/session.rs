@@ -1,7 +1,7 @@
 //! What the server holds of one client: its slots with answers, and its references.
 
 use super::admit::{self, Grant};
-use super::figures::Counts;
+use super::figures::{Counted, Counts, Family};
 use super::in_order::Lines;
 use super::line::Line;
 use super::logins::{self, Logins};
@@ -97,6 +97,8 @@ pub(super) struct Session {
     /// The client is a gateway, which keeps no copies. It names inodes of snapshots without
     /// references: the snapshots that it was told of are noted.
     is_gateway: AtomicBool,
+    /// Of its connection, or the last one.
+    is_over_ipv6: AtomicBool,
     views: Mutex<FxHashSet<u32>>,
     pub(super) logins: Logins,
 }
@@ -265,6 +267,7 @@ impl Session {
             durable: AtomicU64::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
             is_gateway: AtomicBool::new(false),
+            is_over_ipv6: AtomicBool::new(false),
             views: Mutex::default(),
             logins: Logins::default(),
         }
@@ -274,6 +277,13 @@ impl Session {
     /// the session need not survive the process.
     pub(super) fn is_of_gateway(&self) -> bool {
         !self.is_gateway.swap(true, Ordering::Relaxed)
+    }
+
+    /// An operation comes; its answer is counted by what this returns.
+    pub(super) fn counted(&self, op: &Op<'_>) -> Counted {
+        let family = if self.is_over_ipv6.load(Ordering::Relaxed) { Family::V6 } else { Family::V4 };
+        let over = (!self.is_gateway.load(Ordering::Relaxed)).then_some(family);
+        self.counts.begin(over, op)
     }
 
     /// Notes the snapshots that a gateway is told of.
@@ -454,6 +464,8 @@ impl Session {
         }
         let before = state.connection.replace(connection.clone());
         state.was_connected = true;
+        let is_over_ipv6 = connection.pipe.peer().ip().to_canonical().is_ipv6();
+        self.is_over_ipv6.store(is_over_ipv6, Ordering::Relaxed);
         // what was said of that may have been lost with the connection before
         self.durable.store(0, Ordering::Release);
         drop(state);

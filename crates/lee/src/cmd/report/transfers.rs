@@ -1,4 +1,4 @@
-//! `lee report transfers`: what went through doors.
+//! `lee report transfers`: what went through doors, and to mounts.
 
 use super::{Form, parse_day, today};
 use crate::cmd::Invocation;
@@ -9,10 +9,11 @@ use crate::summary::paper::comma_separated;
 use leeward_lab::page::Page;
 use leeward_volume::admin::{Day, TransferReport, Transferred, TransfersReported};
 
-/// What went through the S3 and HTTP doors in a time, by door and address family
+/// What went through doors, and to mounts of other machines, by address family
 ///
-/// Requests, and the bytes of their bodies, also those of gateways. Doors tell the cell once a
-/// minute. It is kept for ten years, day by day; days begin at 0:00 UTC.
+/// Requests, and the bytes of their bodies, also those of gateways; of mounts the content that
+/// machines wrote and read, not what came from their memory. The cell notes it once a minute. It is
+/// kept for ten years, day by day; days begin at 0:00 UTC.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// From the beginning of this day on, in UTC [default: the first of this month]

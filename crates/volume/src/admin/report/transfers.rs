@@ -24,12 +24,14 @@ pub enum TransferDoor {
     S3,
     /// HTTP and WebDAV.
     Http,
+    /// Mounts of other machines.
+    Mount,
 }
 
 impl TransferDoor {
-    const ALL: [TransferDoor; 2] = [TransferDoor::S3, TransferDoor::Http];
+    const ALL: [TransferDoor; 3] = [TransferDoor::S3, TransferDoor::Http, TransferDoor::Mount];
 
-    /// Its number in keys, as in events.
+    /// Its number in keys.
     fn number(self) -> u8 {
         self as u8 + 1
     }
@@ -39,6 +41,7 @@ impl TransferDoor {
         match self {
             TransferDoor::S3 => "s3",
             TransferDoor::Http => "http",
+            TransferDoor::Mount => "mount",
         }
     }
 }
@@ -52,9 +55,9 @@ pub struct Transferred {
     pub ipv6: bool,
     /// Requests that have ended.
     pub requests: u64,
-    /// Bytes of bodies from clients.
+    /// Bytes of bodies from clients; of mounts what was written.
     pub received_bytes: u64,
-    /// Bytes of bodies to clients.
+    /// Bytes of bodies to clients; of mounts what was read.
     pub sent_bytes: u64,
 }
 
