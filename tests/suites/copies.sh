@@ -293,6 +293,14 @@ a_mirror_on_this_machine() {
   lee mirror add vol --to "$THERE" --copy local
   lee mirror run vol --to "$THERE"
   mirrored local
+  # a process that is stopped is not waited for
+  head -c 3000000 /dev/urandom >"$MNT/vol/more"
+  kill -STOP "$(there_pid)"
+  if timeout 60 "$LEE" mirror run vol --to "$THERE" --cell "$CELL" 2>"$WORK/refused"; then kill -CONT "$(there_pid)"; return 1; fi
+  kill -CONT "$(there_pid)"
+  grep -q 'does not answer' "$WORK/refused"
+  lee mirror run vol --to "$THERE"
+  mirrored local
   lee mirror remove vol --to "$THERE"
   [ -e "$WORK/there/mnt/local/big" ]
 }

@@ -151,12 +151,13 @@ is_removed() {
     [ -d /srv/cell/data ] && [ -e /etc/leeward/srv-cell.env ]'
 }
 
+# The machine's first process takes all others with it.
 ends() {
-  kill -KILL "$(cat "$WORK/nspawn")"
+  kill -KILL "$(cat "$WORK/leader")"
   soon is_off
 }
 
-on_exit '! kill -KILL "$(cat "$WORK/nspawn")" || sleep 0.5'
+on_exit 'kill -KILL "$(cat "$WORK/leader")" "$(cat "$WORK/nspawn")"; sleep 0.5'
 run is_made is_made
 # a machine may run in a container that starts no others
 if ! systemd-nspawn --quiet --directory "$MACHINE" --machine "lee-$$" --register=no --keep-unit true >"$WORK/tried" 2>&1 </dev/null; then
