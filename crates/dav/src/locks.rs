@@ -44,6 +44,8 @@ pub struct Lock {
     pub user: Arc<str>,
     /// The client's description of itself, XML.
     pub owner: Option<String>,
+    /// Whether it made an empty file where none was.
+    pub is_new: bool,
     /// When it ends, monotonic nanoseconds.
     pub until: Nanos,
 }
@@ -61,6 +63,8 @@ pub struct LockRequest {
     pub user: Arc<str>,
     /// The client's description of itself.
     pub owner: Option<String>,
+    /// Whether nothing has this name yet.
+    pub is_new: bool,
     /// How long the lock lasts.
     pub time: Duration,
 }
@@ -201,6 +205,7 @@ impl Locks {
             path: key,
             deep: wish.deep,
             shared: wish.shared,
+            is_new: wish.is_new,
             user: wish.user,
             owner: wish.owner,
             until: until(now, wish.time),
@@ -244,10 +249,10 @@ impl Locks {
         covering(&self.state.lock().by_path, path, now).cloned().collect()
     }
 
-    /// Whether a lock with this token covers a path.
-    pub fn has(&self, path: &DavPath, token: &str) -> bool {
+    /// The lock with this token that covers a path.
+    pub fn named(&self, path: &DavPath, token: &str) -> Option<Lock> {
         let now = self.env.now();
-        covering(&self.state.lock().by_path, path, now).any(|lock| lock.token == token)
+        covering(&self.state.lock().by_path, path, now).find(|lock| lock.token == token).cloned()
     }
 
     /// The path of a lock that forbids a change at `path` by a user who named these tokens; `None`:
@@ -341,7 +346,7 @@ mod tests {
 
     fn wish(at: &str, user: &str, deep: bool, shared: bool) -> LockRequest {
         let time = Duration::from_secs(60);
-        LockRequest { path: path(at), deep, shared, user: user.into(), owner: None, time }
+        LockRequest { path: path(at), deep, shared, user: user.into(), owner: None, is_new: false, time }
     }
 
     #[test]
@@ -402,9 +407,9 @@ mod tests {
         assert!(locks.refresh(&path("/f"), &lock.token, "you", Duration::from_secs(60)).is_none());
         assert!(locks.refresh(&path("/f"), &lock.token, "me", Duration::from_secs(60)).is_some());
         env.advance(Duration::from_secs(50));
-        assert!(locks.has(&path("/f"), &lock.token));
+        assert!(locks.named(&path("/f"), &lock.token).is_some());
         env.advance(Duration::from_secs(10));
-        assert!(!locks.has(&path("/f"), &lock.token) && locks.of(&path("/f")).is_empty());
+        assert!(locks.named(&path("/f"), &lock.token).is_none() && locks.of(&path("/f")).is_empty());
         assert!(locks.take(wish("/f", "you", false, false)).is_ok());
     }
 

@@ -131,7 +131,7 @@ impl Request {
         let holds = ifs.hold(|of, what| {
             let at = of.unwrap_or(&self.path);
             match what {
-                What::Token(token) => self.dav.locks.has(at, token),
+                What::Token(token) => self.dav.locks.named(at, token).is_some(),
                 What::Tag(tag) => tags.get(at).is_some_and(|is| is.as_ref() == Some(tag)),
             }
         });

@@ -133,8 +133,8 @@ fn ask<R: Request>(cell: &SimCell, request: &R) -> Result<R::Reply, Failure> {
 /// A file in memory, and how a request names it.
 fn pipe() -> (std::fs::File, Pipe) {
     let file = tempfile::tempfile().expect("a file");
-    let descriptor = file.as_raw_fd();
-    (file, Pipe { pid: std::process::id(), descriptor })
+    let pipe = Pipe::of(&file);
+    (file, pipe)
 }
 
 fn send(cell: &SimCell, from: Option<&str>, name: &str) -> (std::fs::File, Streamed) {
@@ -151,7 +151,7 @@ fn send_of(volume: &str, cell: &SimCell, from: Option<&str>, name: &str) -> (std
 }
 
 fn receive(cell: &SimCell, file: &std::fs::File) -> Result<Streamed, Failure> {
-    let pipe = Pipe { pid: std::process::id(), descriptor: file.as_raw_fd() };
+    let pipe = Pipe::of(file);
     ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe, instead: false })
 }
 

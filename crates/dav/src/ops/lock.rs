@@ -14,22 +14,13 @@ use http::{HeaderName, StatusCode};
 use leeward_auth::Activity;
 use leeward_door::{W, X};
 use leeward_fs::{Attr, Kind};
+use std::time::Duration;
 
 /// LOCK: takes a lock, or (without a body) extends one.
 pub(crate) async fn lock(request: &Request, content: Bytes) -> Result<Answer> {
     let info = LockInfo::parse(&content)?;
     let time = head::timeout(&request.headers, LONGEST);
-    let Some(info) = info else {
-        check_may_lock(request)?;
-        let ifs = IfHeader::of(&request.headers)?;
-        let user = &request.verdict.who.name;
-        let mut refreshed =
-            ifs.tokens().filter_map(|token| request.dav.locks.refresh(&request.path, token, user, time));
-        return match refreshed.next() {
-            Some(lock) => Ok(answer(request, StatusCode::OK, &lock)),
-            None => Err(HttpError::precondition().with("lock-token-matches-request-uri", None)),
-        };
-    };
+    let Some(info) = info else { return refresh(request, time) };
     let deep = match head::depth(&request.headers, Depth::Infinity)? {
         Depth::Zero => false,
         Depth::Infinity => true,
@@ -49,6 +40,7 @@ pub(crate) async fn lock(request: &Request, content: Bytes) -> Result<Answer> {
         shared: info.shared,
         user: request.verdict.who.name.clone(),
         owner,
+        is_new: !is_there,
         time,
     };
     if is_there {
@@ -102,22 +94,37 @@ fn answer(request: &Request, status: StatusCode, lock: &Lock) -> Answer {
     body::headers(body::xml(status, text), [(HeaderName::from_static("lock-token"), token.as_str())])
 }
 
-/// A lock is kept and given up by who may take it: its token is told to all who may look.
-fn check_may_lock(request: &Request) -> Result<()> {
-    let (change, make) = (Activity::Modify, Activity::Create);
-    request.allow(change, &request.path).or_else(|_| request.allow(make, &request.path))
+/// Extends a lock.
+fn refresh(request: &Request, time: Duration) -> Result<Answer> {
+    let ifs = IfHeader::of(&request.headers)?;
+    for token in ifs.tokens() {
+        check_may_lock(request, token)?;
+        let refreshed = request.dav.locks.refresh(&request.path, token, &request.verdict.who.name, time);
+        if let Some(lock) = refreshed {
+            return Ok(answer(request, StatusCode::OK, &lock));
+        }
+    }
+    Err(HttpError::precondition().with("lock-token-matches-request-uri", None))
+}
+
+/// A lock is kept and given up by who may take it, wherever it is: its token is told to all who may
+/// look.
+fn check_may_lock(request: &Request, token: &str) -> Result<()> {
+    let Some(lock) = request.dav.locks.named(&request.path, token) else { return Ok(()) };
+    let may = request.allow(Activity::Modify, &lock.path);
+    if lock.is_new { may.or_else(|_| request.allow(Activity::Create, &lock.path)) } else { may }
 }
 
 /// UNLOCK.
 pub(crate) async fn unlock(request: &Request) -> Result<Answer> {
-    check_may_lock(request)?;
     let token = head::lock_token(&request.headers)?
         .ok_or_else(|| HttpError::bad("Lock-Token is missing: it says which lock to give up"))?;
+    check_may_lock(request, token)?;
     let (locks, user) = (&request.dav.locks, &request.verdict.who.name);
     if locks.give_up(&request.path, token, user) {
         return Ok(body::empty(StatusCode::NO_CONTENT));
     }
-    if locks.has(&request.path, token) {
+    if locks.named(&request.path, token).is_some() {
         return Err(HttpError::new(StatusCode::FORBIDDEN, "the lock is somebody else's"));
     }
     let why = format!("{} has no such lock", request.path.shown());

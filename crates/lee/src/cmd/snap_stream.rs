@@ -10,14 +10,9 @@ use crate::progress::Bar;
 use crate::size;
 use leeward_volume::admin::{self, Pipe, Streamed};
 use std::io::{self, IsTerminal, PipeReader, PipeWriter, Write};
-use std::os::fd::AsRawFd;
 
 fn pipe() -> Result<(PipeReader, PipeWriter), Fail> {
     io::pipe().map_err(|e| Fail::new(format!("cannot make a pipe: {}", text(&e))))
-}
-
-fn named(end: &impl AsRawFd) -> Pipe {
-    Pipe { pid: std::process::id(), descriptor: end.as_raw_fd() }
 }
 
 /// `lee snap send`.
@@ -34,7 +29,7 @@ pub fn send(invocation: &Invocation, volume: String, name: String, from: Option<
         // what is left in the pipe is thrown away with it, and the sender hears of it
         io::copy(&mut reader, &mut out).and_then(|_| out.flush())
     });
-    let request = admin::SnapSend { volume, name, from, part: None, pipe: named(&writer) };
+    let request = admin::SnapSend { volume, name, from, part: None, pipe: Pipe::of(&writer) };
     let bar = Bar::new(invocation.format);
     let sent = invocation
         .session("snap send", |_, session| session.ask_with_progress(&request, &mut |p| bar.show(&p)));
@@ -67,7 +62,7 @@ pub fn receive(invocation: &Invocation, volume: String) -> Result<(), Fail> {
             let _ = failed.send(e);
         }
     });
-    let request = admin::SnapReceive { volume, pipe: named(&reader), instead: false };
+    let request = admin::SnapReceive { volume, pipe: Pipe::of(&reader), instead: false };
     let bar = Bar::new(invocation.format);
     let received = invocation
         .session("snap receive", |_, session| session.ask_with_progress(&request, &mut |p| bar.show(&p)));

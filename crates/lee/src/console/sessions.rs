@@ -24,8 +24,10 @@ const SESSIONS_EACH_MAX: usize = 16;
 /// Codes and sessions in all.
 const CODES_MAX: usize = 1_000;
 const SESSIONS_MAX: usize = 10_000;
-/// What is not asked for after so many more is forgotten.
-const TOLD_MAX: u64 = 1_000;
+/// What is told in a session and not asked for yet: so many things, each with a text of so many
+/// bytes. Then the oldest is forgotten.
+const TOLD_EACH_MAX: usize = 16;
+const TOLD_BYTES_MAX: usize = 4096;
 
 /// As whom somebody is logged in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +68,15 @@ pub enum Told {
         /// Its parts by name.
         parts: Vec<(&'static str, String)>,
     },
+}
+
+impl Told {
+    /// The same with a text that is not too long: what was sent may be in it.
+    fn cut(mut self) -> Told {
+        let (Told::Done(text) | Told::Failed(text) | Told::Secret { text, .. }) = &mut self;
+        text.truncate(text.floor_char_boundary(TOLD_BYTES_MAX));
+        self
+    }
 }
 
 /// A session, as a request sees it.
@@ -240,8 +251,10 @@ impl Sessions {
         inner.last += 1;
         let number = inner.last;
         if let Some(record) = inner.sessions.values_mut().find(|record| record.session.number == session) {
-            record.told.retain(|(of, _)| *of + TOLD_MAX > number);
-            record.told.push((number, told));
+            if record.told.len() == TOLD_EACH_MAX {
+                record.told.remove(0);
+            }
+            record.told.push((number, told.cut()));
         }
         number
     }

@@ -64,6 +64,14 @@ impl Client {
         Ok(Client { cell: cell.clone(), stream })
     }
 
+    /// The connection, for who hangs up meanwhile.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn line(&self) -> io::Result<UnixStream> {
+        self.stream.try_clone()
+    }
+
     /// Runs a request; waits as long as it takes.
     ///
     /// # Errors

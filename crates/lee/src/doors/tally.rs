@@ -27,14 +27,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Begins to note what this counts: the same doors and families at each call, in the same
-    /// order.
+    /// Begins to note what this counts, which began with this process: the same doors and families
+    /// at each call, in the same order.
     pub fn begin(
         env: &Env,
         cell: &Arc<dyn DoorCell>,
         counted: impl Fn() -> Vec<Transferred> + Send + Sync + 'static,
     ) -> Arc<Tally> {
-        let noted = Mutex::new(counted());
+        let nothing = |of: &Transferred| Transferred { requests: 0, received_bytes: 0, sent_bytes: 0, ..*of };
+        let noted = Mutex::new(counted().iter().map(nothing).collect());
         let (clock, cell, counted) = (env.clone(), cell.clone(), Box::new(counted));
         let tally = Arc::new(Tally { env: clock, cell, counted, noted });
         let (weak, env) = (Arc::downgrade(&tally), env.clone());
@@ -68,8 +69,8 @@ impl Tally {
             sent_bytes: is.sent_bytes - was.sent_bytes,
             ..*is
         };
-        let transfers: Vec<Transferred> =
-            counted.iter().zip(&*noted).map(new).filter(|new| new.requests > 0).collect();
+        let is_any = |of: &Transferred| of.requests + of.received_bytes + of.sent_bytes > 0;
+        let transfers: Vec<Transferred> = counted.iter().zip(&*noted).map(new).filter(is_any).collect();
         if transfers.is_empty() {
             return;
         }

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// What users of other machines may ask of the cell, by [`AnyRequest::name`].
-const ALLOWED: [&str; 57] = [
+const ALLOWED: [&str; 58] = [
     "AclSet",
     "AclShow",
     "BinEmpty",
@@ -85,6 +85,7 @@ const ALLOWED: [&str; 57] = [
     "SnapRename",
     "SnapRestore",
     "SnapUsageList",
+    "TokenMake",
     "TokenRevoke",
     "UsageReport",
     "UsageShow",
@@ -407,6 +408,7 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
         }
         A::KeyCreate(r) => eyes.is_here(&r.user),
         A::KeyRevoke(r) => eyes.is_here(&r.user),
+        A::TokenMake(r) => eyes.is_here(&r.user),
         A::TokenRevoke(r) => {
             r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.is_here(user))
         }

@@ -59,6 +59,7 @@ impl HostCommands {
                 | A::BucketRemove(_)
                 | A::KeyCreate(_)
                 | A::KeyRevoke(_)
+                | A::TokenMake(_)
                 | A::TokenRevoke(_)
                 | A::UserCreate(_)
         )

@@ -240,6 +240,13 @@ fn about_none(asker: &Asking) -> Vec<AnyRequest> {
         admin::ProjectShow { name: "lab".into() }.into(),
         admin::QuotaList.into(),
         admin::ScheduleList.into(),
+        admin::TokenMake {
+            user: own.into(),
+            path: "/".into(),
+            activities: vec!["DOWNLOAD".into()],
+            until_secs: 1,
+        }
+        .into(),
         admin::TokenRevoke { user: Some(own.into()) }.into(),
         admin::UsageReport {
             of: admin::Sampled::Volume,

@@ -8,7 +8,7 @@ use crate::control::server::failure;
 use crate::control::{Answer, Call, Line, ShownToken};
 use crate::fail::Fail;
 use crate::{locate, system};
-use leeward_env::{Env, hex};
+use leeward_env::{Env, hex, wait_readable};
 use leeward_fs::invitation::InvitationToken;
 use leeward_remote::{
     Client, ClientOptions, CommandLost, Keys, PIECE_BYTES_MAX, PublicKey, Unreachable, User,
@@ -19,12 +19,19 @@ use leeward_volume::admin::{
 };
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// How long requests wait for a server that does not answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
+/// Pause between looks whether somebody still gives.
+const DRAIN_STEP: Duration = Duration::from_millis(50);
 /// The number of the error that what is to be a copy is a volume of its own.
 pub const IS_PROMOTED: i32 = libc::EEXIST;
 /// What a cell on other machines is asked as.
@@ -173,6 +180,50 @@ fn control(place: &str) -> Result<Control, Failure> {
     })
 }
 
+/// Asks a cell of this machine. That may take as long as it takes, while its process answers
+/// others.
+fn ask_here<R: Request>(
+    env: &Env,
+    place: &str,
+    request: &R,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<R::Reply, Failure> {
+    let asked = control(place)?;
+    let line = asked.line().map_err(none_left)?;
+    let (answered, waits) = channel::<()>();
+    let silent = place.to_owned();
+    // whether the process was silent, and the connection hung up
+    let watch = env.try_spawn("mirror-watch", move || {
+        while waits.recv_timeout(ANSWER_WAIT) == Err(RecvTimeoutError::Timeout) {
+            if !control(&silent).is_ok_and(|other| other.status().is_ok()) {
+                let _ = line.shutdown(Shutdown::Both);
+                return true;
+            }
+        }
+        false
+    });
+    let watch = watch.map_err(none_left)?;
+    let said = asked.admin_said(request, progress);
+    drop(answered);
+    match (said, watch.join()) {
+        (Err(_), Ok(true)) => {
+            let message = format!("{place} does not answer: its process may be stopped; it is tried again");
+            Err(failure(libc::EIO, &message))
+        }
+        (said, _) => said,
+    }
+}
+
+/// Reads what comes, for nothing, so that nobody waits for room, until this is so.
+fn drain(mut pipe: File, is_over: &dyn Fn() -> bool) {
+    let mut room = vec![0; 64 << 10];
+    while !is_over() {
+        if wait_readable(&pipe, DRAIN_STEP).unwrap_or(false) {
+            let _ = pipe.read(&mut room);
+        }
+    }
+}
+
 impl Other {
     /// Asks.
     ///
@@ -184,7 +235,7 @@ impl Other {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<R::Reply, Failure> {
         match self {
-            Other::Here(_, place) => control(place)?.admin_said(request, progress),
+            Other::Here(env, place) => ask_here(env, place, request, progress),
             Other::There(_, client) => {
                 let call = Call::Admin { request: request.clone().into() };
                 let begun = client.begin_command(&ROOT, &text_of(&call)?).map_err(lost)?;
@@ -207,34 +258,39 @@ impl Other {
     ) -> Result<Streamed, Failure> {
         match self {
             Other::Here(env, place) => {
-                let control = control(place)?;
-                let (reader, mut writer) = io::pipe().map_err(no_pipe)?;
-                let pipe = Pipe { pid: std::process::id(), descriptor: reader.as_raw_fd() };
-                let giving = env.spawn("mirror-give", move || {
+                let (reader, mut writer) = io::pipe().map_err(none_left)?;
+                let pipe = Pipe::of(&reader);
+                let is_over = Arc::new(AtomicBool::new(false));
+                let over = is_over.clone();
+                let giving = env.try_spawn("mirror-give", move || {
                     while let Some(piece) = pieces() {
                         // the other cell says why it wants no more
-                        if writer.write_all(&piece).is_err() {
+                        if over.load(Ordering::Relaxed) || writer.write_all(&piece).is_err() {
                             break;
                         }
                     }
                 });
-                let received =
-                    control.admin_said(&SnapReceive { volume: copy.into(), pipe, instead: true }, progress);
-                drop(reader);
+                let giving = giving.map_err(none_left)?;
+                let request = SnapReceive { volume: copy.into(), pipe, instead: true };
+                let received = ask_here(env, place, &request, progress);
+                is_over.store(true, Ordering::Relaxed);
+                // a process that is stopped reads nothing, and has the pipe open
+                drain(File::from(OwnedFd::from(reader)), &|| giving.is_finished());
                 let _ = giving.join();
                 received
             }
             Other::There(env, client) => {
                 // the server has a pipe of its own
-                let pipe = Pipe { pid: 0, descriptor: 0 };
+                let pipe = Pipe { pid: 0, descriptor: 0, inode: 0 };
                 let request = SnapReceive { volume: copy.into(), pipe, instead: true };
                 let begun = client.begin_command(&ROOT, &text_of(&Call::Admin { request: request.into() })?);
                 let begun = begun.map_err(lost)?;
                 let to = begun.clone();
-                let giving = env.spawn("mirror-give", move || {
+                let giving = env.try_spawn("mirror-give", move || {
                     system::work_behind_others();
                     to.give(&mut || pieces().map(|piece| lz4_flex::compress_prepend_size(&piece)))
                 });
+                let giving = giving.map_err(none_left)?;
                 let mut lines = Lines::default();
                 let heard = begun.hear(&mut |piece| lines.hear(piece, progress));
                 if heard.is_err() {
@@ -255,8 +311,9 @@ impl Other {
 /// Longest piece of a stream that is given at once.
 pub const STREAM_PIECE_BYTES: usize = COMPRESSED_BYTES_MAX;
 
-fn no_pipe(e: io::Error) -> Failure {
-    failure(libc::EMFILE, &format!("cannot make a pipe: {e}"))
+/// The error where the system has no more pipes, descriptors or threads.
+fn none_left(e: io::Error) -> Failure {
+    failure(libc::EMFILE, &format!("the copy cannot be reached: {e}"))
 }
 
 fn text_of(call: &Call) -> Result<Vec<u8>, Failure> {

@@ -13,7 +13,6 @@ use leeward_volume::admin::{
     StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -170,7 +169,7 @@ impl Shared {
             name: to.name.clone(),
             from: from.map(|from| from.name.clone()),
             part,
-            pipe: Pipe { pid: std::process::id(), descriptor: writer.as_raw_fd() },
+            pipe: Pipe::of(&writer),
         };
         let (cell, of, env) = (self.cell.clone(), self.clone(), self.env.clone());
         let id = id_of(mirror);

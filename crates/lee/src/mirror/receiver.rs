@@ -13,7 +13,6 @@ use leeward_volume::admin::{
     AnyReply, AnyRequest, Failure, Pipe, Progress, SnapReceive, VolumeCreate, VolumeInfo, VolumeShow,
 };
 use std::io::{self, PipeWriter, Write};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// Longest piece of a stream, bytes.
@@ -123,7 +122,7 @@ impl Mirroring<'_> {
         let no_pipe = |e: io::Error| failure(libc::EMFILE, &format!("cannot make a pipe: {e}"));
         let (reader, writer) = io::pipe().map_err(no_pipe)?;
         system::widen_pipe(&writer);
-        let pipe = Pipe { pid: std::process::id(), descriptor: reader.as_raw_fd() };
+        let pipe = Pipe::of(&reader);
         let from = given.clone();
         let giving = self.env.try_spawn("mirror-receive", move || hand_on(&from, writer));
         let giving = giving.map_err(|_| failure(libc::EAGAIN, "there is no thread to spare: try again"))?;

@@ -50,7 +50,9 @@ pub(super) enum Family {
     V6,
 }
 
+/// All threads count here: each family in a cache line of its own.
 #[derive(Default)]
+#[repr(align(64))]
 struct Traffic {
     requests: AtomicU64,
     received_bytes: AtomicU64,
@@ -168,13 +170,15 @@ impl Counted {
             Ok(_) => (0, self.written),
             Err(_) => (0, 0),
         };
-        counts.read_bytes.fetch_add(read, Ordering::Relaxed);
-        counts.written_bytes.fetch_add(written, Ordering::Relaxed);
-        if let Some(over) = self.over {
-            let traffic = &counts.traffic[over as usize];
-            traffic.requests.fetch_add(1, Ordering::Relaxed);
-            traffic.received_bytes.fetch_add(written, Ordering::Relaxed);
-            traffic.sent_bytes.fetch_add(read, Ordering::Relaxed);
-        }
+        let traffic = self.over.map(|over| &counts.traffic[over as usize]);
+        let add = |bytes: u64, of_host: &AtomicU64, of_all: Option<&AtomicU64>| {
+            if bytes > 0 {
+                of_host.fetch_add(bytes, Ordering::Relaxed);
+                of_all.inspect(|all| _ = all.fetch_add(bytes, Ordering::Relaxed));
+            }
+        };
+        add(read, &counts.read_bytes, traffic.map(|traffic| &traffic.sent_bytes));
+        add(written, &counts.written_bytes, traffic.map(|traffic| &traffic.received_bytes));
+        traffic.inspect(|traffic| _ = traffic.requests.fetch_add(1, Ordering::Relaxed));
     }
 }

@@ -223,6 +223,7 @@ requests! {
     KeyList unnoted,
     KeyRevoke noted,
     TokenKeyShow noted,
+    TokenMake noted,
     TokenRevoke noted,
     HostAdd noted,
     HostInvite noted,

@@ -57,6 +57,36 @@ impl Request for TokenKeyShow {
     }
 }
 
+/// Lets a token be made for a user, which who asks then signs. Makes a key where there is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TokenMake {
+    /// Name of the user, who has a record.
+    pub user: String,
+    /// Where it is good, with all below.
+    pub path: String,
+    /// What for, as macaroons name it.
+    pub activities: Vec<String>,
+    /// Until when, seconds since 1970.
+    pub until_secs: i64,
+}
+
+impl Request for TokenMake {
+    type Reply = Done;
+    const REFRESH: Refresh = Refresh::Accounts;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        shard.prepare_tokens()?;
+        let user = &self.user;
+        match user_named(&shard.accounts(), user)?.disabled {
+            true => {
+                let message = format!("user {user} is disabled: lee user enable {user}");
+                Err(Failure::new(libc::EACCES, message))
+            }
+            false => Ok(Done {}),
+        }
+    }
+}
+
 /// Makes tokens void that the cell signed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenRevoke {

@@ -7,7 +7,7 @@ use crate::when;
 use leeward_auth::{CellPath, TokenRequest, activities};
 use leeward_env::Wait;
 use leeward_volume::admin::{
-    Failure, KeyCreate, KeyInfo, KeyList, KeyRevoke, TokenRevoke, UserCreate, UserList,
+    Failure, KeyCreate, KeyInfo, KeyList, KeyRevoke, TokenMake, TokenRevoke, UserCreate, UserList,
 };
 use maud::{Markup, html};
 
@@ -20,6 +20,9 @@ const RIGHTS: [(&str, &str, bool, bool); 3] = [
 /// How long a token is good, seconds.
 const SPANS: [(i64, &str); 4] =
     [(3600, "an hour"), (12 * 3600, "12 hours"), (86_400, "a day"), (7 * 86_400, "a week")];
+
+/// Longest path of a token, bytes: a token with a longer one may be too long to be accepted.
+const PATH_BYTES_MAX: usize = 1024;
 
 /// The page.
 pub fn show(visit: &Visit<'_>) -> Made {
@@ -134,16 +137,30 @@ fn user_of(visit: &Visit<'_>) -> String {
     visit.user().unwrap_or(visit.form().get("user")).to_owned()
 }
 
-/// The cell gets a record of a user of the machine, as by `lee key create`.
+/// The cell gets a record of a user of the machine, as by `lee key create`; not of one whom nobody
+/// knows.
 fn ensure(visit: &Visit<'_>, user: &str) -> Result<(), Failure> {
-    match visit.ask(&UserList).is_ok_and(|reply| reply.users.iter().any(|of| of.name == user)) {
-        true => Ok(()),
-        false => visit.ask(&UserCreate { name: user.to_owned(), uid: None, gids: Vec::new() }).map(drop),
+    if visit.ask(&UserList).is_ok_and(|reply| reply.users.iter().any(|of| of.name == user)) {
+        return Ok(());
     }
+    if let Err(refusal) = visit.authority().user(user, Wait::Allowed) {
+        return Err(Failure { message: refusal.to_string(), errno: libc::ENOENT });
+    }
+    visit.ask(&UserCreate { name: user.to_owned(), uid: None, gids: Vec::new() }).map(drop)
 }
+
+/// Who has taken a key would have others, and tokens, when that is revoked.
+fn is_by_a_key(visit: &Visit<'_>) -> Result<bool, crate::console::Problem> {
+    Ok(matches!(visit.session()?.by, By::Key(_)))
+}
+
+const NOT_BY_A_KEY: &str = "a key makes no keys and no tokens, or who has taken one would keep others: log in by a link or at the provider";
 
 /// Makes a token, which is shown once and stored nowhere.
 pub fn make_token(visit: &Visit<'_>) -> Made {
+    if is_by_a_key(visit)? {
+        return visit.after_telling(Told::Failed(NOT_BY_A_KEY.into()), "/keys", &[]);
+    }
     let (user, form) = (user_of(visit), visit.form());
     let told = match token_of(visit, &user, (form.get("path"), form.get("may"), form.get("for"))) {
         Ok((token, path)) => {
@@ -166,12 +183,21 @@ fn token_of(
     let (Some((_, _, reads, writes)), Some((secs, _))) = (rights, span) else {
         return Err("there is no such right, or time".into());
     };
+    if path.len() > PATH_BYTES_MAX {
+        return Err("the path is too long".into());
+    }
     let path = CellPath::parse(path).map_err(|e| format!("{path}: {e}"))?;
-    // tokens are taken back by a number in the record
-    ensure(visit, user).map_err(|failure| failure.message)?;
-    let until_secs = visit.now_secs() + secs;
-    let wish =
-        TokenRequest { path: Some(path.clone()), activities: Some(activities(*reads, *writes)), until_secs };
+    let (activities, until_secs) = (activities(*reads, *writes), visit.now_secs() + secs);
+    // the cell checks who may, and keeps who has made which
+    let noted = TokenMake {
+        user: user.to_owned(),
+        path: path.to_string(),
+        activities: activities.clone(),
+        until_secs,
+    };
+    let noted = ensure(visit, user).and_then(|()| visit.ask(&noted));
+    noted.map_err(|failure| failure.message)?;
+    let wish = TokenRequest { path: Some(path.clone()), activities: Some(activities), until_secs };
     let token = visit.authority().token_of(user, &wish, Wait::Allowed).map_err(|e| e.to_string())?;
     Ok((token, path))
 }
@@ -185,9 +211,8 @@ pub fn void_tokens(visit: &Visit<'_>) -> Made {
 
 /// Makes a key.
 pub fn create(visit: &Visit<'_>) -> Made {
-    if matches!(visit.session()?.by, By::Key(_)) {
-        let message = "a key makes no keys, or who has taken one would keep others: log in by a link or at the provider";
-        return visit.after_telling(Told::Failed(message.into()), "/keys", &[]);
+    if is_by_a_key(visit)? {
+        return visit.after_telling(Told::Failed(NOT_BY_A_KEY.into()), "/keys", &[]);
     }
     let user = user_of(visit);
     let label = visit.form().get("label").to_owned();

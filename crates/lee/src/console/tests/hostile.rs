@@ -314,3 +314,41 @@ fn a_tree_is_copied_as_far_as_it_can_be_read() {
     let value = call(ALICE, Op::GetXattr { node: copied_a.node, name: b"user.k" }).data().expect("a value");
     assert_eq!(&value[..], b"v");
 }
+
+#[test]
+fn tokens_are_made_by_who_may_and_are_kept_nowhere() {
+    let rig = Rig::new();
+    let make = |cookie: &str, fields: &str| {
+        let got = rig.post("/console/keys/token", cookie, &format!("may=both&for=3600&{fields}"));
+        rig.told(cookie, &got)
+    };
+    let failed = |told: Option<Told>, why: &str| {
+        assert!(matches!(&told, Some(Told::Failed(text)) if text.contains(why)), "{told:?}: {why}");
+    };
+    let cookie = rig.log_in(alice());
+    assert!(matches!(make(&cookie, "path=/alice"), Some(Told::Secret { .. })));
+    let by_key = rig.log_in_by(alice(), By::Key("AK".into()));
+    assert!(!matches!(make(&by_key, "path=/alice"), Some(Told::Secret { .. })), "nor by a key that is gone");
+    let keys = rig.admin(admin::KeyList { user: Some("alice".into()) }).keys;
+    let by_key = rig.log_in_by(alice(), By::Key((&*keys[0].access_key_id).into()));
+    failed(make(&by_key, "path=/alice"), "a key makes no keys and no tokens");
+    failed(make(&cookie, &format!("path=/{}", "a".repeat(5000))), "too long");
+    let got = rig.post("/console/keys/token", &cookie, "may=both&for=31536000&path=/alice");
+    failed(rig.told(&cookie, &got), "no such right, or time");
+    // nobody asks for what is said: a little of it is kept
+    let first = rig.post("/console/keys/token", &cookie, "may=both&for=3600&path=nowhere");
+    for _ in 0..16 {
+        rig.post("/console/keys/token", &cookie, "may=both&for=3600&path=nowhere");
+    }
+    assert_eq!(rig.told(&cookie, &first), None);
+    // a mistyped name is told, and leaves no record
+    let operator = rig.log_in(Who::Operator("root".into()));
+    let users = || rig.admin(admin::UserList).users.len();
+    let before = users();
+    for page in ["/console/keys/void", "/console/keys/create", "/console/keys/token"] {
+        let fields = "user=alcie&label=x&path=/&may=read&for=3600";
+        let got = rig.post(page, &operator, fields);
+        assert!(matches!(rig.told(&operator, &got), Some(Told::Failed(_))), "{page}");
+    }
+    assert_eq!(users(), before);
+}

@@ -8,6 +8,8 @@ use leeward_env::{hex, open_descriptor};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 
 /// Sends a snapshot of a volume's root directory, or what differs from an older one, with progress.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,12 +34,28 @@ pub struct Pipe {
     pub pid: u32,
     /// Its descriptor.
     pub descriptor: i32,
+    /// The inode of the pipe, or 0 where that is not said: by then the number may be that of
+    /// another file, or of another process's.
+    #[serde(default)]
+    pub inode: u64,
 }
 
 impl Pipe {
+    /// The end of a pipe that this process has, for as long as it has it.
+    pub fn of(end: &impl AsFd) -> Pipe {
+        let end = end.as_fd();
+        let own = end.try_clone_to_owned().map(File::from);
+        let inode = own.and_then(|file| file.metadata()).map_or(0, |attr| attr.ino());
+        Pipe { pid: std::process::id(), descriptor: end.as_raw_fd(), inode }
+    }
+
     /// Opens it. Requests come from root or the user who serves the cell, who may open it anyway.
     pub(super) fn open(self, write: bool) -> io::Result<File> {
-        open_descriptor(self.pid, self.descriptor, write)
+        let file = open_descriptor(self.pid, self.descriptor, write)?;
+        match self.inode == 0 || file.metadata()?.ino() == self.inode {
+            true => Ok(file),
+            false => Err(io::Error::new(io::ErrorKind::NotFound, "who named the pipe has closed it")),
+        }
     }
 }
 
