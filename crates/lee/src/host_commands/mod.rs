@@ -557,7 +557,7 @@ impl Eyes<'_> {
             true => Ok(()),
             false => {
                 let text = format!(
-                    "keys and tokens of yours are made, and taken back, on the machine that serves the cell, {}",
+                    "keys and tokens of yours are made on the machine that serves the cell, {}",
                     system::host()
                 );
                 Err(refused(libc::EPERM, text))
