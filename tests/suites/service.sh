@@ -16,15 +16,19 @@ on() {
     DEBIAN_FRONTEND=noninteractive "$@"
 }
 
-# soon COMMAND...: it succeeds within ten seconds.
+# soon COMMAND...: it succeeds within half a minute.
 soon() {
-  local end=$((SECONDS + 10))
+  local end=$((SECONDS + 30))
   until "$@"; do [ "$SECONDS" -lt "$end" ] || { echo "not in time: $*"; return 1; }; sleep 0.1; done
 }
 
-is_made() {
+# A Debian as small as possible, from where this machine gets its packages.
+debian_is_there() {
   . /etc/os-release
   mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,libnss-systemd,fuse3,curl,attr "$VERSION_CODENAME" "$MACHINE"
+}
+
+is_made() {
   mkdir "$WORK/out"
   # quickly rather than small
   DPKG_DEB_COMPRESSOR_TYPE=gzip DPKG_DEB_COMPRESSOR_LEVEL=1 "$ROOT/contrib/package/deb" --lee "$LEE" "$WORK/out"
@@ -158,13 +162,13 @@ ends() {
 }
 
 on_exit 'kill -KILL "$(cat "$WORK/leader")" "$(cat "$WORK/nspawn")"; sleep 0.5'
+# Nothing of ours is in it until here: a machine may have no packages, or run in a container that starts no others.
+for step in debian_is_there boots; do
+  (set -e; "$step") >"$WORK/$step.log" 2>&1 </dev/null && continue
+  skip all "no machine can be started here ($step): $(tail -n 1 "$WORK/$step.log")"
+  exit 0
+done
 run is_made is_made
-# a machine may run in a container that starts no others
-if ! systemd-nspawn --quiet --directory "$MACHINE" --machine "lee-$$" --register=no --keep-unit true >"$WORK/tried" 2>&1 </dev/null; then
-  skip boots "no container here: $(tail -n 1 "$WORK/tried")"
-  exit "$((CASES_FAILED > 0))"
-fi
-run boots boots
 run is_installed is_installed
 run tells_what_is_missing tells_what_is_missing
 run users_help_themselves users_help_themselves
