@@ -298,6 +298,12 @@ wait_for() {
   done
 }
 
+# package_made DIR: the Debian package of $LEE, in DIR, which is made; quickly rather than small.
+package_made() {
+  mkdir "$1"
+  DPKG_DEB_COMPRESSOR_TYPE=gzip DPKG_DEB_COMPRESSOR_LEVEL=1 "$ROOT/contrib/package/deb" --lee "$LEE" "$1"
+}
+
 # cell_pid: the pid of the server this suite started, or nothing.
 cell_pid() { cat "$WORK/cell.pid" 2>/dev/null || true; }
 

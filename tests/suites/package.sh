@@ -31,9 +31,7 @@ on_machine() {
 }
 
 is_built() {
-  mkdir "$WORK/out"
-  # quickly rather than small
-  DPKG_DEB_COMPRESSOR_TYPE=gzip DPKG_DEB_COMPRESSOR_LEVEL=1 "$ROOT/contrib/package/deb" --lee "$LEE" "$WORK/out" | grep -x "$WORK/out/leeward_.*\.deb"
+  package_made "$WORK/out" | grep -x "$WORK/out/leeward_.*\.deb"
   cp "$WORK"/out/leeward_*.deb "$MACHINE/written/leeward.deb"
   dpkg-deb --info "$MACHINE/written/leeward.deb" >"$WORK/info"
   grep -qE '^ Depends: libc6 \(>= 2\.[0-9]+\)' "$WORK/info"

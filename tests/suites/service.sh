@@ -17,10 +17,7 @@ on() {
 }
 
 # soon COMMAND...: it succeeds within half a minute.
-soon() {
-  local end=$((SECONDS + 30))
-  until "$@"; do [ "$SECONDS" -lt "$end" ] || { echo "not in time: $*"; return 1; }; sleep 0.1; done
-}
+soon() { wait_for 30 "$@"; }
 
 # A Debian as small as possible, from where this machine gets its packages.
 debian_is_there() {
@@ -29,9 +26,7 @@ debian_is_there() {
 }
 
 is_made() {
-  mkdir "$WORK/out"
-  # quickly rather than small
-  DPKG_DEB_COMPRESSOR_TYPE=gzip DPKG_DEB_COMPRESSOR_LEVEL=1 "$ROOT/contrib/package/deb" --lee "$LEE" "$WORK/out"
+  package_made "$WORK/out"
   cp "$WORK"/out/leeward_*.deb "$MACHINE/root/leeward.deb"
 }
 

@@ -3,11 +3,15 @@
 //! from the cgroups of processes (docs/decisions/0013).
 
 use crate::system;
+#[cfg(test)]
+use leeward_auth::Authority;
 use leeward_auth::UserDatabase;
 use leeward_vfs::{People, Subordinates};
 use parking_lot::Mutex;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::sync::Arc;
 
 /// Longest name of a job, in characters; the rest is left out.
 const NAME_MAX: usize = 64;
@@ -109,6 +113,20 @@ fn slurm(path: &[&str]) -> Option<String> {
     let by_slurm = path[..=n].iter().any(|part| part.contains("slurm"));
     let job = path.get(n + 1).filter(|_| by_slurm)?;
     Some(format!("slurm:{}", job.strip_prefix("job_").unwrap_or(job)))
+}
+
+/// Knows the users of a cell, on a machine that has none.
+#[cfg(test)]
+pub fn of_cell_alone(env: &leeward_env::Env, cell: &leeward_volume::Cell) -> Arc<Authority> {
+    struct NoUsers;
+    impl UserDatabase for NoUsers {
+        fn find(&self, _: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
+            Ok(None)
+        }
+    }
+    let fetch = Arc::new(leeward_auth::HttpFetch::new());
+    let authority = Authority::new(env, &[], cell.accounts(), Arc::new(NoUsers), fetch);
+    Arc::new(authority.expect("an authority"))
 }
 
 #[cfg(test)]

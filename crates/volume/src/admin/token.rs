@@ -3,9 +3,10 @@
 use crate::admin::accounts::user_named;
 use crate::admin::{Caller, Done, Failure, Refresh, Reply, Request};
 use crate::shard::Shard;
-use leeward_fs::accounts::{AccountChange, SigningRecord, wrong_name};
+use leeward_fs::accounts::{AccountChange, Accounts, SigningRecord, wrong_name};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// Gives out the key that signs tokens for a user. Makes a key where there is none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,12 +46,7 @@ impl Request for TokenKeyShow {
             let message = format!("{user:?} {wrong}: name another user");
             return Err(Failure::new(libc::EINVAL, message));
         }
-        shard.prepare_tokens()?;
-        let accounts = shard.accounts();
-        if accounts.user(user).is_some_and(|user| user.disabled) {
-            let message = format!("user {user} is disabled: lee user enable {user}");
-            return Err(Failure::new(libc::EACCES, message));
-        }
+        let accounts = shard.tokens_may_be_made(user)?;
         let newest = accounts.newest_signing_key();
         let (number, key) = newest.ok_or_else(|| Failure::new(libc::ENOENT, "there is no signing key"))?;
         Ok(TokenKey { number, secret: key.secret, generation: accounts.generation(user) })
@@ -75,15 +71,8 @@ impl Request for TokenMake {
     const REFRESH: Refresh = Refresh::Accounts;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
-        shard.prepare_tokens()?;
-        let user = &self.user;
-        match user_named(&shard.accounts(), user)?.disabled {
-            true => {
-                let message = format!("user {user} is disabled: lee user enable {user}");
-                Err(Failure::new(libc::EACCES, message))
-            }
-            false => Ok(Done {}),
-        }
+        user_named(&shard.accounts(), &self.user)?;
+        shard.tokens_may_be_made(&self.user).map(|_| Done {})
     }
 }
 
@@ -115,6 +104,17 @@ impl Request for TokenRevoke {
 }
 
 impl Shard {
+    /// The accounts, with a key that signs tokens, where the user is not disabled.
+    fn tokens_may_be_made(&self, user: &str) -> Result<Arc<Accounts>, Failure> {
+        self.prepare_tokens()?;
+        let accounts = self.accounts();
+        if accounts.user(user).is_some_and(|user| user.disabled) {
+            let message = format!("user {user} is disabled: lee user enable {user}");
+            return Err(Failure::new(libc::EACCES, message));
+        }
+        Ok(accounts)
+    }
+
     /// Makes a key that signs tokens where there is none, see [`crate::Cell::prepare_tokens`].
     pub(crate) fn prepare_tokens(&self) -> Result<(), Failure> {
         if self.accounts().newest_signing_key().is_some() {

@@ -9,11 +9,12 @@ use crate::control::server::Service;
 use crate::control::{ConsoleLink, Flows, MachineSession, Running};
 use crate::host_commands::HostCommands;
 use crate::mirror::{MirrorCall, MirrorStatus};
+use crate::people;
 use crate::settings::SrrConfig;
 use hyper::body::Bytes;
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::{Request, Response, StatusCode};
-use leeward_auth::{Authority, HttpFetch, UserDatabase};
+use leeward_auth::Authority;
 use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site};
 use leeward_env::{Ctx, Door, Env};
@@ -93,15 +94,6 @@ impl Service for TestService {
     fn hears_of_end(&self, _: bool) {}
 }
 
-/// A machine that knows no users: the cell does.
-struct NoUsers;
-
-impl UserDatabase for NoUsers {
-    fn find(&self, _: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
-        Ok(None)
-    }
-}
-
 /// The site behind the console.
 struct Behind;
 
@@ -152,9 +144,7 @@ impl Rig {
         furnish(&cell);
         cell.prepare_tokens().expect("a key that signs");
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
-        let authority =
-            Authority::new(&env, &[], cell.accounts(), Arc::new(NoUsers), Arc::new(HttpFetch::new()));
-        let authority = Arc::new(authority.expect("an authority"));
+        let authority = people::of_cell_alone(&env, &cell);
         let commands = Arc::new(HostCommands::new(&env, &cell, &SrrConfig::default()));
         let service = Arc::new(TestService { cell: cell.clone(), authority: authority.clone() });
         let weak: Weak<TestService> = Arc::downgrade(&service);

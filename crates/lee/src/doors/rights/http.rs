@@ -1,12 +1,11 @@
 //! Methods at the HTTP door.
 
-use super::{BOB, Got, LETTERS, PLACE, Rig, Rigs, Sent, TARGETS, Target, dir_of, make, row, sent};
+use super::{BOB, Got, LETTERS, PLACE, Rig, Rigs, Sent, TARGETS, Target, dir_of, heads, make, row, sent};
 use crate::rights_document;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use leeward_fs::Make;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 const HEADS: [&str; 7] = [
     "without a credential",
@@ -136,8 +135,7 @@ fn document() -> String {
 Tokens are macaroons that the owner has made: for {PLACE} with the activities DOWNLOAD and LIST, or\n\
 UPLOAD, and for another directory. What tokens of issuers may do is in docs/OPERATE.md.\n\n"
     );
-    row(&mut out, "request", &HEADS.map(String::from));
-    let _ = writeln!(out, "|---|{}", "---|".repeat(HEADS.len()));
+    heads(&mut out, "request", &HEADS);
     let mut rigs = Rigs::default();
     for (n, (what, method, ..)) in REQUESTS.into_iter().enumerate() {
         let got: Vec<String> = (0..HEADS.len()).map(|asker| of_dirs(&mut rigs, n, asker)).collect();

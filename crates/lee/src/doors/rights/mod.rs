@@ -5,13 +5,12 @@ mod http;
 mod s3;
 
 use super::{CellHere, Inside};
-use crate::settings::CellSettings;
-use crate::settings::SrrConfig;
+use crate::people;
+use crate::settings::{CellSettings, SrrConfig};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
-use leeward_auth::{Authority, HttpFetch, UserDatabase};
 use leeward_door::Files;
 use leeward_door::listen::{Body, Client, Site};
 use leeward_env::{Ctx, Env};
@@ -48,15 +47,6 @@ const TARGETS: [Target; 4] = [
 const LETTERS: &str = "\
 Directories of a user, which are buckets, too: **O**, which only the owner may enter, **R**, which a\n\
 group may read, **W**, which the group may write, and **P**, a volume, which is public.";
-
-/// A machine that knows no users: the cell does.
-struct NoUsers;
-
-impl UserDatabase for NoUsers {
-    fn find(&self, _: &str) -> Result<Option<(u32, Vec<u32>)>, String> {
-        Ok(None)
-    }
-}
 
 /// Both doors of a cell with these directories.
 struct Rig {
@@ -170,9 +160,7 @@ impl Rig {
         let cell = Cell::open(&env, dir.path(), &Config::default()).expect("opened");
         let (keys, gid) = furnish(&cell);
         let files = Files::new(&Gate::new(cell.clone(), &env, GateOptions::usual()), &env);
-        let authority =
-            Authority::new(&env, &[], cell.accounts(), Arc::new(NoUsers), Arc::new(HttpFetch::new()));
-        let authority = Arc::new(authority.expect("an authority"));
+        let authority = people::of_cell_alone(&env, &cell);
         let config = CellSettings { s3_new_buckets: PLACE.into(), ..CellSettings::default() };
         let inside = Inside {
             env: &env,
@@ -244,6 +232,12 @@ impl<T> Rigs<T> {
         }
         is_answered
     }
+}
+
+/// The head of a table: of its first column, and of the others.
+fn heads(out: &mut String, first: &str, others: &[&str]) {
+    row(out, first, &others.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let _ = writeln!(out, "|---|{}", "---|".repeat(others.len()));
 }
 
 fn row(out: &mut String, what: &str, cells: &[String]) {

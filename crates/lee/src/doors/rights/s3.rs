@@ -1,6 +1,6 @@
 //! Requests at the S3 door.
 
-use super::{Got, LETTERS, PLACE, Rig, Rigs, Sent, TARGETS, Target, ask, dir_of, row, sent};
+use super::{Got, LETTERS, PLACE, Rig, Rigs, Sent, TARGETS, Target, ask, dir_of, heads, row, sent};
 use crate::rights_document;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,7 +12,6 @@ use object_store::aws::{AwsAuthorizer, AwsCredential};
 use object_store::client::HttpRequestBody;
 use ring::hmac;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 const HEADS: [&str; 4] = ["without a key", "stranger", "member of the group", "owner"];
 const OWNER: usize = 3;
@@ -223,8 +222,7 @@ Users make buckets where `s3-new-buckets` is set; *own*: those whose directory i
 An upload in parts is seen and gone on with by who began it, here the owner. Operators have no\n\
 rights of their own.\n\n"
     );
-    row(&mut out, "operation", &HEADS.map(String::from));
-    let _ = writeln!(out, "|---|{}", "---|".repeat(HEADS.len()));
+    heads(&mut out, "operation", &HEADS);
     let mut rigs = Rigs::default();
     for operation in leeward_s3::operations().collect::<BTreeSet<_>>() {
         let is_about_none = ["CreateBucket", "ListBuckets"].contains(&operation);
