@@ -53,7 +53,8 @@ impl Request for TokenKeyShow {
     }
 }
 
-/// Lets a token be made for a user, which who asks then signs. Makes a key where there is none.
+/// Checks that a user may have a token, and notes which; the process that asks signs it. Makes a
+/// key where there is none.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenMake {
     /// Name of the user, who has a record.

@@ -34,8 +34,8 @@ pub struct Pipe {
     pub pid: u32,
     /// Its descriptor.
     pub descriptor: i32,
-    /// The inode of the pipe, or 0 where that is not said: by then the number may be that of
-    /// another file, or of another process's.
+    /// The inode of the pipe; 0 from an older version. The process may have closed the pipe, and
+    /// opened another file at the same number.
     #[serde(default)]
     pub inode: u64,
 }
