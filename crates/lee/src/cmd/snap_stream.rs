@@ -9,7 +9,12 @@ use crate::output::{self, printable};
 use crate::progress::Bar;
 use crate::size;
 use leeward_volume::admin::{self, Pipe, Streamed};
-use std::io::{self, IsTerminal, PipeReader, PipeWriter, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
+
+/// As much as a pipe takes.
+const PART_BYTES: usize = 64 << 10;
 
 fn pipe() -> Result<(PipeReader, PipeWriter), Fail> {
     io::pipe().map_err(|e| Fail::new(format!("cannot make a pipe: {}", text(&e))))
@@ -25,9 +30,8 @@ pub fn send(invocation: &Invocation, volume: String, name: String, from: Option<
     }
     let (mut reader, writer) = pipe()?;
     let copying = invocation.env.spawn("lee-stream", move || {
-        let mut out = io::stdout().lock();
         // what is left in the pipe is thrown away with it, and the sender hears of it
-        io::copy(&mut reader, &mut out).and_then(|_| out.flush())
+        pass_on(&mut reader, &mut File::from(io::stdout().as_fd().try_clone_to_owned()?))
     });
     let request = admin::SnapSend { volume, name, from, part: None, pipe: Pipe::of(&writer) };
     let bar = Bar::new(invocation.format);
@@ -42,6 +46,21 @@ pub fn send(invocation: &Invocation, volume: String, name: String, from: Option<
             let sent = sent?;
             // standard output has the stream
             output::reply_beside(invocation.format, &sent, || told(&sent, "sent"))
+        }
+    }
+}
+
+/// Copies until the reader ends. Not by [`io::copy`], which hands a pipe to `splice`: that looks
+/// whether anybody reads before it looks whether there is anything left, and who has received all
+/// of a stream may have ended.
+fn pass_on(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut part = vec![0; PART_BYTES];
+    loop {
+        match from.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(len) => to.write_all(&part[..len])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+            Err(e) => return Err(e),
         }
     }
 }
@@ -103,4 +122,33 @@ pub fn digest(
     let request = admin::SnapDigest { volume, name, from };
     let reply = invocation.ask_with_bar("snap digest", &request)?;
     output::reply(invocation.format, &reply, || reply.digest.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server closes its end only when it has answered; by then the receiver may have all.
+    #[test]
+    fn who_has_all_of_a_stream_may_end_before_it_ends() {
+        let ((mut from, mut server), (mut receiver, to)) =
+            (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
+        let mut to = File::from(std::os::fd::OwnedFd::from(to));
+        let copying = std::thread::spawn(move || pass_on(&mut from, &mut to));
+        server.write_all(b"all of it").expect("written");
+        receiver.read_exact(&mut [0; 9]).expect("read");
+        drop(receiver);
+        drop(server);
+        copying.join().expect("no panic").expect("nothing is missing");
+    }
+
+    #[test]
+    fn who_has_not_all_is_missed() {
+        let ((mut from, mut server), (receiver, to)) =
+            (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
+        drop(receiver);
+        server.write_all(b"more").expect("written");
+        let passed = pass_on(&mut from, &mut File::from(std::os::fd::OwnedFd::from(to)));
+        assert_eq!(passed.expect_err("nobody reads").kind(), io::ErrorKind::BrokenPipe);
+    }
 }
