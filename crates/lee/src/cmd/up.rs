@@ -100,6 +100,8 @@ pub(super) fn meet_keeper(env: &Env, dir: &Path) -> Result<Option<(Running, Rest
     while env.now() < end {
         let Some(kept) = Kept::find(env, &cell) else { return Ok(None) };
         match Client::connect(&cell).map(Client::status) {
+            // the keeper has yet to note that it has started it
+            Ok(Ok(running)) if kept.record.server != Some(running.pid) => env.sleep(SERVING_STEP),
             Ok(Ok(running)) => return Ok(brought_back(env, &cell, running)),
             Err(Unreached::Failed(_)) => return Ok(None),
             Err(Unreached::Silent) if kept.lacks_server(env, &cell) => return kept.end(&cell).map(|()| None),
