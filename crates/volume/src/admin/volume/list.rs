@@ -25,8 +25,20 @@ impl Request for VolumeList {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfos, Failure> {
         let ids: Vec<u32> = shard.lock().volumes.keys().copied().collect();
-        let volumes = ids.into_iter().map(|id| shard.volume_info(id)).collect::<Result<_, _>>()?;
-        Ok(VolumeInfos { volumes })
+        let volumes = ids.into_iter().filter_map(|id| shard.info_unless_gone(id).transpose());
+        Ok(VolumeInfos { volumes: volumes.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Shard {
+    /// [`Shard::volume_info`] of one that may be removed meanwhile.
+    fn info_unless_gone(&self, id: u32) -> Result<Option<VolumeInfo>, Failure> {
+        match self.volume_info(id) {
+            Ok(info) => Ok(Some(info)),
+            // being removed it has no root; removed, no record
+            Err(_) if self.lock().volumes.contains_key(&id) => self.volume_info(id).map(Some),
+            Err(_) => Ok(None),
+        }
     }
 }
 
