@@ -214,9 +214,10 @@ impl<'b> Parser<'b> {
     }
 }
 
-/// Adds text; consecutive texts become one.
+/// Adds text; consecutive texts become one, and none is empty.
 fn add(content: &mut Vec<Node>, text: &str) {
     match content.last_mut() {
+        _ if text.is_empty() => (),
         Some(Node::Text(before)) => before.push_str(text),
         _ => content.push(Node::Text(text.into())),
     }
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_the_same_again() {
-        let xml = br#"<v xmlns="DAV:" xmlns:b="urn:b&amp;c" xml:lang="de"><b:c b:d="&quot;"><e xmlns=""/></b:c> a &lt; b</v>"#;
+        let xml = br#"<v xmlns="DAV:" xmlns:b="urn:b&amp;c" xml:lang="de"><b:c b:d="&quot;"><e xmlns=""><![CDATA[]]></e></b:c> a &lt; b</v>"#;
         let root = Element::parse(xml).unwrap();
         assert_eq!(Element::parse(root.outer().as_bytes()).unwrap(), root);
         assert!(root.outer().contains("xml:lang=\"de\""), "{}", root.outer());
