@@ -305,6 +305,7 @@ impl Member {
         let owner = seen.map.owner.as_ref();
         let host =
             |id: &String| seen.alive.iter().find(|record| record.id == *id).map(|record| record.host.clone());
+        let would_take = |record: &&Record| record.id != self.id && !record.draining;
         ServerState {
             id: self.id.clone(),
             has_cell: owner == Some(&self.id),
@@ -312,6 +313,7 @@ impl Member {
             owner_host: owner.and_then(host),
             turn: seen.map.epoch,
             servers: seen.alive.len() as u64,
+            standing_by: seen.alive.iter().filter(would_take).count() as u64,
             draining: seen.draining,
             in_time: self.term.holds(self.env.now()),
             trouble: seen.trouble.clone(),

@@ -329,6 +329,9 @@ pub struct ServerState {
     pub turn: u64,
     /// Servers that are alive, with this one.
     pub servers: u64,
+    /// Those of them that would take the cell: not this one, and not to be drained.
+    #[serde(default)]
+    pub standing_by: u64,
     /// Whether an operator wants it to serve nothing.
     pub draining: bool,
     /// Whether it has heard of the store lately enough to answer.

@@ -17,8 +17,10 @@ mod table;
 mod text;
 
 use crate::backup::{BackupStatus, Backups};
+use crate::control::ServerState;
 use crate::machines::Machines;
 use crate::mirror::{MirrorStatus, Mirrors};
+use crate::servers::Member;
 use busiest::Busiest;
 use leeward_door::listen::Figures as DoorFigures;
 use leeward_env::histogram::{BUCKETS, Histogram};
@@ -58,6 +60,8 @@ pub struct Source {
     doors: Vec<Arc<DoorFigures>>,
     /// Other machines, if it listens for them.
     machines: Option<Arc<Machines>>,
+    /// This process among several servers of the cell.
+    member: Option<Arc<Member>>,
     /// Copies in other cells.
     mirrors: Weak<Mirrors>,
     /// Cold stores.
@@ -94,6 +98,8 @@ pub struct Scrape {
     volumes: Vec<(Door, String, OfVolume)>,
     users: Vec<(String, [u64; OF_USER])>,
     hosts: Vec<OfHost>,
+    /// Of a cell that several servers may share.
+    server: Option<ServerState>,
     mirrors: Vec<MirrorStatus>,
     backups: Vec<BackupStatus>,
     /// Leases, recalls so far, and how often all leases of a machine were taken so far.
@@ -137,6 +143,7 @@ impl Source {
             busy: Mutex::default(),
             doors: Vec::new(),
             machines: None,
+            member: None,
             mirrors: Weak::new(),
             backups: Weak::new(),
         }
@@ -150,6 +157,11 @@ impl Source {
     /// Adds the figures of these machines.
     pub fn set_machines(&mut self, machines: Option<Arc<Machines>>) {
         self.machines = machines;
+    }
+
+    /// Adds what this process sees of the other servers of the cell.
+    pub fn set_member(&mut self, member: Option<Arc<Member>>) {
+        self.member = member;
     }
 
     /// Adds the figures of these backups.
@@ -197,6 +209,7 @@ impl Source {
                 .machines
                 .as_ref()
                 .map_or_else(Vec::new, |machines| hosts(&machines.figures(), &waited_for, &mut busy.hosts)),
+            server: self.member.as_ref().map(|member| member.shown()),
             backups: self.backups.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             mirrors: self.mirrors.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             leases: self.cell.leases().figures(),

@@ -115,6 +115,22 @@ pub const METRICS: &[Metric] = &[
         s.volumes.iter().for_each(|(door, name, v)| out.count(&[door.name(), name], v.written_bytes));
     })
     .by(&["door", "volume"]),
+    // servers of the cell
+    gauge(
+        "leeward_servers_standing_by",
+        "Other servers that would take the cell if this one ended. Only of a cell in a bucket.",
+        |s, out| s.server.iter().for_each(|server| out.count(&[], server.standing_by)),
+    ),
+    gauge(
+        "leeward_servers_turn",
+        "Number of the turn with which this server has the cell: higher whenever another process has it.",
+        |s, out| s.server.iter().for_each(|server| out.count(&[], server.turn)),
+    ),
+    gauge(
+        "leeward_servers_in_touch",
+        "1: this server heard of the bucket lately enough to answer; 0: requests wait until it does.",
+        |s, out| s.server.iter().for_each(|server| out.count(&[], server.in_time.into())),
+    ),
     // other machines
     gauge("leeward_leases", "Inodes that machines may keep copies of, counted for each machine.", |s, out| {
         out.count(&[], s.leases.0 as u64);

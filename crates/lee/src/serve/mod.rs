@@ -450,7 +450,8 @@ impl ServedCell {
             None => place::note(dir, holder)?,
         }
         bound.machines.share_locks(&cell, &gate);
-        let source = metrics::Source::new(&cell, &gate, env, holder.since);
+        let mut source = metrics::Source::new(&cell, &gate, env, holder.since);
+        source.set_member(own.map(|own| own.member.clone()));
         let opened = Opened { env, options, ground, own, cell: cell.clone(), gate, lifecycle };
         // an error from here on closes the cell
         let fronts = match opened.serve(bound, at) {
