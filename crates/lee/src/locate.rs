@@ -22,6 +22,9 @@ const VARIABLE: &str = "LEE_CELL";
 
 /// The variable that names another parent for state directories.
 const STATE_VARIABLE: &str = "LEE_STATE_DIR";
+/// The parent of state directories of gateways that run as a service
+/// (`contrib/systemd/leeward-gateway@.service`).
+const SERVICE_STATES: &str = "/run/leeward-gateway";
 /// The file in a state directory that names the cell's bucket.
 const PLACE: &str = "place";
 
@@ -363,6 +366,11 @@ pub fn gateway_state(server: &str) -> Result<CellDir, Fail> {
     let dir = states().join("gateways").join(server);
     make_own(&dir)?;
     CellDir::resolve(&dir).map_err(|e| not_made(&dir, &e))
+}
+
+/// What is kept of the gateway to this server that runs as a service, if one did.
+pub fn gateway_of_service(server: &str) -> Option<CellDir> {
+    CellDir::resolve(&Path::new(SERVICE_STATES).join("gateways").join(server)).ok()
 }
 
 fn cannot_resolve(e: &std::io::Error, dir: &Path) -> String {

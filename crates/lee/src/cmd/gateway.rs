@@ -169,13 +169,13 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         return in_background(env, args, &mut parent).inspect_err(|fail| parent.failed(fail));
     }
     locate::make_state_absolute();
-    let state = locate::gateway_state(&args.server)?;
     if args.stop {
-        return stop(invocation, args, &state);
+        return stop(invocation, args, &running(args)?);
     }
     if args.status {
-        return status(invocation.format, args, &state);
+        return status(invocation.format, args, &running(args)?);
     }
+    let state = locate::gateway_state(&args.server)?;
     gateway::refuse_if_running(&state, &args.server)?;
     // one that tries in vain stands aside
     if let Some(kept) = Kept::find(env, &state).filter(|kept| kept.record.waiting.is_some()) {
@@ -230,6 +230,13 @@ fn announce(format: Format, args: &Args, started: &Started, host: &str, end: &st
         metrics.iter().for_each(|url| text.push_str(&format!("metrics are at {url}\n")));
         text + end + "\n"
     })
+}
+
+/// What is kept of the gateway that runs: of this user's own, else of a service.
+fn running(args: &Args) -> Result<CellDir, Fail> {
+    let own = locate::gateway_state(&args.server)?;
+    let of_service = locate::gateway_of_service(&args.server);
+    Ok(of_service.filter(|_| matches!(Control::connect(&own), Err(Unreached::Silent))).unwrap_or(own))
 }
 
 fn reach(args: &Args, state: &CellDir) -> Result<Control, Fail> {
