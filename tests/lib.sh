@@ -31,6 +31,7 @@ CELL_START_SECS_MAX=30
 DISK_FREE_MIB_MIN=4096
 
 SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
+NAME_SERVICES=/run/systemd/userdb
 # device: the mount is over /dev/fuse, though the kernel may have io_uring
 # remote: the mount is that of another machine, which this one plays too
 # gateway: the doors are those of another machine, which this one plays too
@@ -121,6 +122,22 @@ suite_end() {
   [ "$CASES_FAILED" -eq 0 ]
 }
 
+# note_failed COMMAND PLACE: called for each command that fails, from the one within to those around it.
+note_failed() {
+  local place=$2
+  [ "${1%% *}" != return ] || place=$RETURNED_AT
+  printf '%s\t%s (in %s): %s\n' "${#FUNCNAME[@]}" "$place" "${FUNCNAME[1]}" "${1%%$'\n'*}" >>"$FAILED_AT"
+}
+
+# where_failed FILE: the innermost of the commands whose failure ended a case that is not one of this file.
+where_failed() {
+  tac "$1" 2>/dev/null | awk -F'\t' '
+    $1 <= deepest { exit }
+    { deepest = $1 }
+    !where || $2 !~ /^lib.sh:/ { where = substr($0, length($1) + 2) }
+    END { print where }'
+}
+
 # run CASE COMMAND...: one case; its output is shown only when it fails.
 run() {
   local name=$SUITE/$1 log=$WORK/$1.log start status
@@ -128,7 +145,10 @@ run() {
   start=$(now_ms)
   set +e
   (
-    set -e
+    FAILED_AT=$log.failed
+    set -eET
+    trap 'RETURNED_AT=${BASH_SOURCE[0]##*/}:$LINENO' RETURN
+    trap 'note_failed "$BASH_COMMAND" "${BASH_SOURCE[0]##*/}:$LINENO"' ERR
     "$@"
   ) >"$log" 2>&1 </dev/null
   status=$?
@@ -140,7 +160,7 @@ run() {
     sed -n 's/^NOTE /     /p' "$log"
   else
     CASES_FAILED=$((CASES_FAILED + 1))
-    say "FAIL $name ($took), exit status $status"
+    say "FAIL $name ($took), exit status $status, $(where_failed "$log.failed")"
     tail -n "${FAIL_LINES:-25}" "$log" | sed 's/^/     /'
   fi
 }
@@ -203,9 +223,23 @@ cell_start() {
   [ "$CHANNEL" != gateway ] || gateway_start
 }
 
+# free_port: one that nobody listens at, of those that the kernel gives to no client: a server that is started again has
+# it again.
+free_port() {
+  local port
+  until port=$((12000 + RANDOM % 8000)) && ! (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do :; done
+  echo "$port"
+}
+
+# served_at: the address that other machines reach the cell of this suite at.
+served_at() {
+  [ -s "$WORK/port" ] || free_port >"$WORK/port"
+  echo "127.0.0.1:$(cat "$WORK/port")"
+}
+
 # gateway_options OPTION...: those of `lee up` that are about doors are the gateway's, the others the server's.
 gateway_options() {
-  SERVER_OPTIONS=(--listen "127.0.0.1:$(cat "$WORK/port" 2>/dev/null || echo 0)") GATEWAY_OPTIONS=()
+  SERVER_OPTIONS=(--listen "$(served_at)") GATEWAY_OPTIONS=()
   local clients
   while [ $# -gt 0 ]; do
     case $1 in
@@ -225,15 +259,14 @@ gateway_options() {
 gateway_start() {
   local pid token=()
   export LEE_HOST_DIR=$WORK/host
-  if [ ! -e "$WORK/port" ]; then
-    sed -n 's/^other machines reach it at .*:\([0-9]*\)$/\1/p' "$WORK/lee.started" >"$WORK/port"
+  if [ ! -e "$LEE_HOST_DIR" ]; then
     token=(--token "$("$LEE" host add gateway --gateway --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')")
   fi
-  ACCESS_LOG=$WORK/state/gateways/127.0.0.1:$(cat "$WORK/port")/access.log
+  ACCESS_LOG=$WORK/state/gateways/$(served_at)/access.log
   pid=$(cat "$WORK/gateway.pid" 2>/dev/null || true)
   [ -z "$pid" ] || ! alive "$pid" || return 0
   : >"$WORK/gateway.started"
-  LEE_STATE_DIR=$WORK/state "$LEE" gateway "127.0.0.1:$(cat "$WORK/port")" "${GATEWAY_OPTIONS[@]}" "${token[@]}" \
+  LEE_STATE_DIR=$WORK/state "$LEE" gateway "$(served_at)" "${GATEWAY_OPTIONS[@]}" "${token[@]}" \
     >"$WORK/gateway.started" 2>>"$WORK/lee.log" </dev/null &
   pid=$!
   echo "$pid" >"$WORK/gateway.pid"
@@ -259,17 +292,15 @@ access_log() { echo "${ACCESS_LOG:-$CELL/access.log}"; }
 
 # machine_start [LEE-SERVE-OPTION...]: serves $CELL, and mounts it at $MNT as another machine would.
 machine_start() {
-  local port pid token=()
-  port=$(cat "$WORK/port" 2>/dev/null || echo 0)
+  local pid token=()
   : >"$WORK/lee.started"
-  "$LEE" serve "$CELL" --listen "127.0.0.1:$port" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
+  "$LEE" serve "$CELL" --listen "$(served_at)" "$@" >"$WORK/lee.started" 2>>"$WORK/lee.log" </dev/null &
   pid=$!
   echo "$pid" >"$WORK/cell.pid"
   disown "$pid"
   wait_for "$CELL_START_SECS_MAX" grep -q '^ends it\|Ctrl-C' "$WORK/lee.started" || { cell_log; die "lee serve did not begin"; }
   export LEE_HOST_DIR=$WORK/host
-  if [ ! -e "$WORK/port" ]; then
-    sed -n 's/^other machines reach it at .*:\([0-9]*\)$/\1/p' "$WORK/lee.started" >"$WORK/port"
+  if [ ! -e "$LEE_HOST_DIR" ]; then
     token=(--token "$("$LEE" host add machine --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')")
   fi
   machine_mount "$MNT" "${token[@]}"
@@ -281,7 +312,7 @@ machine_mount() {
   shift
   mkdir -p "$at"
   : >"$WORK/mount.started"
-  "$LEE" mount "127.0.0.1:$(cat "$WORK/port")" "$at" "$@" >"$WORK/mount.started" 2>>"$WORK/lee.log" </dev/null &
+  "$LEE" mount "$(served_at)" "$at" "$@" >"$WORK/mount.started" 2>>"$WORK/lee.log" </dev/null &
   pid=$!
   disown "$pid"
   wait_for "$CELL_START_SECS_MAX" grep -q '^mounted' "$WORK/mount.started" || { cell_log; die "lee mount did not mount"; }
@@ -326,11 +357,21 @@ wait_gone() {
   done
 }
 
+# name_socket PID: the socket for names of groups that this process listens at; programs of this machine wait for it.
+name_socket() {
+  local inode path
+  while read -r inode path; do
+    find "/proc/$1/fd" -lname "socket:\[$inode\]" | grep . >/dev/null && { echo "$path"; return; }
+  done < <(awk -v dir="$NAME_SERVICES/" 'index($8, dir) == 1 { print $7, $8 }' /proc/net/unix)
+}
+
 # stop_process PID: stops it, and waits until none of its threads runs (SIGSTOP reaches one; until it heeds it the others go on).
 stop_process() {
   kill -STOP "$1"
-  wait_for 10 eval "! cat /proc/$1/task/*/stat | sed 's/.*) //' | grep -qv '^[TZ]'"
+  wait_for 10 none_runs "$1"
 }
+
+none_runs() { [ -z "$(cat "/proc/$1/task"/*/stat | sed 's/.*) //' | grep -v '^[TZ]')" ]; }
 
 # cell_answers: asked by a name that no cache can know, because a dead mount still shows what the kernel remembers.
 cell_answers() { mountpoint -q "$MNT" 2>/dev/null && ! stat "$MNT/answer-$RANDOM$RANDOM" 2>&1 | grep -q 'not connected'; }

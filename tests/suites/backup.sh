@@ -193,7 +193,7 @@ errors_say_what_to_do() {
   (umask 077 && echo wrong >"$PASSWORD.wrong")
   if lee backup check --from "$VAULT" --password-file "$PASSWORD.wrong" 2>"$WORK/e"; then return 1; fi
   grep -q 'opens no key' "$WORK/e"
-  find "$VAULT/data" -type f | head -1 | xargs rm
+  rm "$(find "$VAULT/data" -type f -print -quit)"
   if lee backup test home >"$WORK/e" 2>&1; then cat "$WORK/e"; return 1; fi
   grep 'has no blob' "$WORK/e" >/dev/null || { cat "$WORK/e"; return 1; }
   lee backup list >"$WORK/e"

@@ -195,11 +195,13 @@ by_the_script() {
   printf '#!/bin/sh\n"%s" "$@"; [ "$1" = volume ]\n' "$LEE" >"$WORK/lost"
   chmod +x "$WORK/lost"
   echo lost >"$SRC/by-the-script"
-  if LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$WORK/lost" 2>/dev/null; then return 1; fi
+  if LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$WORK/lost" 2>"$WORK/refused"; then return 1; fi
   [ "$(cat "$COPY/by-the-script")" = lost ]
   LEE="$LEE" "$ROOT/contrib/leeward-copy" home "$CELL" home "$THERE" "$LEE" >>"$WORK/received"
   [ "$(ls "$SRC/.snap" | grep -c ^copy-)" = 1 ]
 }
+
+receives() { [[ $(there volume show home --json) == *'"receiving":true'* ]]; }
 
 # A sender that is silent holds nobody up.
 promoted() {
@@ -207,9 +209,9 @@ promoted() {
   dd if=/dev/urandom of="$SRC/silent" bs=1M count=5 status=none
   is_last "$(shown)"
   send silent >"$WORK/stream"
-  { head -c 20000 "$WORK/stream"; sleep 5; } | there snap receive home 2>"$WORK/ended" &
+  { head -c 20000 "$WORK/stream"; sleep 10; } | there snap receive home 2>"$WORK/ended" &
   silent=$!
-  sleep 0.5
+  wait_for 10 receives
   begun=$(date +%s%N)
   there volume promote home
   echo new >"$COPY/new"
@@ -295,6 +297,7 @@ a_mirror_on_this_machine() {
   mirrored local
   # a process that is stopped is not waited for
   head -c 3000000 /dev/urandom >"$MNT/vol/more"
+  rm -f "$(name_socket "$(there_pid)")" # other programs of this machine would wait for it
   kill -STOP "$(there_pid)"
   if timeout 60 "$LEE" mirror run vol --to "$THERE" --cell "$CELL" 2>"$WORK/refused"; then kill -CONT "$(there_pid)"; return 1; fi
   kill -CONT "$(there_pid)"
@@ -433,12 +436,15 @@ same_cut() {
   cmp "$WORK/was" "$WORK/is" || { diff -a "$WORK/was" "$WORK/is" | head -6; return 1; }
 }
 
+has_sent() { [ "$(cut_field sent_bytes)" -gt "$1" ]; }
+
 a_stream_that_was_cut_goes_on() {
   local sent
   cut_volume --limit 8M
   dd if=/dev/urandom of="$MNT/cut/big" bs=1M count=64 status=none
+  lee sync
   lee mirror run cut >"$WORK/run" 2>&1 &
-  sleep 5
+  wait_for 60 has_sent $((24 << 20))
   relay_cut
   wait $! && return 1
   relay_up
@@ -450,6 +456,8 @@ a_stream_that_was_cut_goes_on() {
   [ "$sent" -lt $((48 << 20)) ]
   lee mirror verify cut
 }
+
+on_exit '[ ! -e "$WORK/reading" ] || kill "$(cat "$WORK/reading")"'
 
 # Sides and network are killed at random while a mirror is at work: it goes on, the copy is what it should be, and readers
 # never see half of a snapshot. MIRROR_KILLS: how often.
@@ -479,7 +487,7 @@ a_mirror_goes_on_after_everything() {
     sleep 0.02
   done &
   reading=$!
-  on_exit "kill $reading"
+  echo "$reading" >"$WORK/reading"
   for n in $(seq "$kills"); do
     kind=$((RANDOM % 3))
     generation "$n"

@@ -5,7 +5,7 @@
 suite dav
 have_cell || { skip all "needs a cell"; exit 0; }
 
-PORT=$((20000 + $$ % 2000 * 2)) # all four below what the kernel gives to clients
+PORT=$((20000 + $$ % 1000 * 2)) # all four below what the kernel gives to clients
 URL=http://127.0.0.1:$PORT
 OTHER=$WORK/other
 OTHER_PORT=$((PORT + 4000))
@@ -169,7 +169,7 @@ killed_server() {
 metric() { curl -sSf "http://127.0.0.1:$METRICS_PORT/metrics" | awk -v name="^$1" '$0 ~ name { sum += $NF } END { printf "%d\n", sum }'; }
 enough_came() { [ "$(metric 'leeward_written_bytes_total.door="(http|remote)"')" -gt 30000000 ]; }
 aside() { ls -A "$MNT/home" | grep -q '^[.]leeward-copy-'; }
-all_is_freed() { ! aside && [ "$(metric 'leeward_orphans')" = 0 ]; }
+all_is_freed() { [ -z "$(ls -A "$MNT/home" | grep '^[.]leeward-copy-')" ] && [ "$(metric 'leeward_orphans')" = 0 ]; }
 
 # half_a_file FILE: a server that sends half of what it says, and holds the line. Its port is in FILE.
 half_a_file() {

@@ -12,7 +12,7 @@ export RESTIC_CACHE_DIR=$WORK/restic
 mkdir "$WORK/bin"
 ln -s "$LEE" "$WORK/bin/lee"
 export PATH=$WORK/bin:$PATH
-PORT=$((30000 + $$ % 1000 * 2)) # below what the kernel gives to clients: servers come back at it
+PORT=$((32000 + $$ % 380 * 2)) # below what the kernel gives to clients: servers come back at it
 
 pid_of() { sed -n 's/.*"pid":\([0-9]*\).*/\1/p' "$1/lock"; }
 down() { [ ! -e "$1" ] || lee down "$1" || umount -l "$1/mnt"; }

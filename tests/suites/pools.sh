@@ -121,7 +121,7 @@ two_stores_die() {
 
 bytes_rot() {
   local victim
-  victim=$(find "$STORES/2" -type f -size +64k | sort | head -n 1)
+  victim=$(find "$STORES/2" -type f -size +64k | sort | sed -n 1p)
   printf 'rotten' | dd of="$victim" bs=1 seek=20000 conv=notrunc status=none
   cold
   lee scrub wide --json >"$WORK/scrub.json"

@@ -175,7 +175,7 @@ ends_all() {
   local runner pid
   "${RUNNER[@]}" LEE= "$@" "$WORK/tree/test" >"$WORK/ended.out" 2>&1 &
   runner=$!
-  wait_for 30 two_noted || { cat "$WORK/ended.out"; return 1; }
+  wait_for 120 two_noted || { cat "$WORK/ended.out"; return 1; }
   kill "$runner"
   wait "$runner" || [ $? = 143 ]
   for pid in $(cat "$WORK/pids"); do wait_gone "$pid" 10 || { say "$pid is there"; return 1; }; done

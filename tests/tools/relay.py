@@ -32,6 +32,7 @@ def main():
         client, _ = listener.accept()
         try:
             server = socket.create_connection(("127.0.0.1", target), 5)
+            server.settimeout(None)
         except OSError:
             client.close()
             continue

@@ -88,7 +88,10 @@ fn what_cannot_be_copied_is_told() {
     assert_eq!(copy(&here, "/home/none/f", &[("source", &source)]).status, 409);
     serving.end();
     drop(serving);
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    // that of a client: nobody listens there
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let free = client.local_addr().expect("an address");
     let refused = copy(&here, "/home/f", &[("source", &format!("http://{free}/f"))]);
     let nobody = copy(&here, "/home/f", &[("source", "http://nobody.invalid/f")]);
     assert!(last(&refused).starts_with("failure: 127.0.0.1 cannot be reached"), "{}", refused.text());
