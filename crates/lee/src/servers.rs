@@ -80,6 +80,11 @@ pub struct Own {
 }
 
 impl Own {
+    /// This process among the servers.
+    pub fn member(&self) -> Arc<Member> {
+        self.member.clone()
+    }
+
     /// From now on answers are given within the term only, and the first one when the server before
     /// gives none any more.
     pub fn begin(&self, env: &Env, gate: &Gate) {

@@ -134,7 +134,7 @@ mod tests {
         let ((mut from, mut server), (mut receiver, to)) =
             (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
         let mut to = File::from(std::os::fd::OwnedFd::from(to));
-        let copying = std::thread::spawn(move || pass_on(&mut from, &mut to));
+        let copying = leeward_env::Env::real().spawn("copying", move || pass_on(&mut from, &mut to));
         server.write_all(b"all of it").expect("written");
         receiver.read_exact(&mut [0; 9]).expect("read");
         drop(receiver);

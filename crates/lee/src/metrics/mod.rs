@@ -132,8 +132,8 @@ struct OfVolume {
 }
 
 impl Source {
-    /// Metrics of a cell and the gate before it.
-    pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64) -> Source {
+    /// Metrics of a cell and the gate before it, and of what this process sees of other servers.
+    pub fn new(cell: &Arc<Cell>, gate: &Gate, env: &Env, since: i64, member: Option<Arc<Member>>) -> Source {
         let (cell, gate, env) = (cell.clone(), gate.clone(), env.clone());
         Source {
             cell,
@@ -143,7 +143,7 @@ impl Source {
             busy: Mutex::default(),
             doors: Vec::new(),
             machines: None,
-            member: None,
+            member,
             mirrors: Weak::new(),
             backups: Weak::new(),
         }
@@ -157,11 +157,6 @@ impl Source {
     /// Adds the figures of these machines.
     pub fn set_machines(&mut self, machines: Option<Arc<Machines>>) {
         self.machines = machines;
-    }
-
-    /// Adds what this process sees of the other servers of the cell.
-    pub fn set_member(&mut self, member: Option<Arc<Member>>) {
-        self.member = member;
     }
 
     /// Adds the figures of these backups.

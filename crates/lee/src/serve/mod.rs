@@ -450,8 +450,7 @@ impl ServedCell {
             None => place::note(dir, holder)?,
         }
         bound.machines.share_locks(&cell, &gate);
-        let mut source = metrics::Source::new(&cell, &gate, env, holder.since);
-        source.set_member(own.map(|own| own.member.clone()));
+        let source = metrics::Source::new(&cell, &gate, env, holder.since, own.map(Own::member));
         let opened = Opened { env, options, ground, own, cell: cell.clone(), gate, lifecycle };
         // an error from here on closes the cell
         let fronts = match opened.serve(bound, at) {
@@ -474,7 +473,7 @@ impl ServedCell {
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
-            watch_cell(env, &cell, lifecycle, own.map(|own| own.member.clone()));
+            watch_cell(env, &cell, lifecycle, own.map(Own::member));
         }
         Ok(ServedCell {
             mount,
