@@ -5,7 +5,7 @@ use crate::pools::DEFAULT;
 use crate::state::State;
 use leeward_data::PoolId;
 use leeward_env::Nanos;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Segments that still have to be moved.
 #[derive(Default)]
@@ -88,13 +88,33 @@ impl State {
     /// The misplaced data of one volume.
     pub(crate) fn misplaced(&self, volume: u32) -> Misplaced {
         let mut sum = Misplaced::default();
-        let of_volume = self.segments.iter().filter(|(_, r)| r.sealed && r.volume == Some(volume));
-        for (segment, r) in of_volume.filter(|(_, r)| self.home_of(r).is_some()) {
-            sum.segments += 1;
-            sum.bytes += r.object_bytes;
-            sum.stuck += u64::from(self.moves.stuck.contains(&segment));
-        }
+        self.misplaced_segments()
+            .filter(|(_, of, _)| *of == volume)
+            .for_each(|found| self.count(&mut sum, found));
         sum
+    }
+
+    /// The misplaced data of all volumes that have any: one look at the segments, of which there
+    /// may be a million.
+    pub(crate) fn all_misplaced(&self) -> FxHashMap<u32, Misplaced> {
+        let mut sums: FxHashMap<u32, Misplaced> = FxHashMap::default();
+        self.misplaced_segments().for_each(|found| self.count(sums.entry(found.1).or_default(), found));
+        sums
+    }
+
+    /// Each with its number and its volume.
+    fn misplaced_segments(&self) -> impl Iterator<Item = (u64, u32, &SegmentRecord)> {
+        // in one pool everything is in its place
+        let is_possible = self.pools.keys().any(|pool| *pool != 0);
+        let all = is_possible.then(|| self.segments.iter()).into_iter().flatten();
+        all.filter(|(_, r)| r.sealed && self.home_of(r).is_some())
+            .filter_map(|(segment, r)| Some((segment, r.volume?, r)))
+    }
+
+    fn count(&self, sum: &mut Misplaced, (segment, _, r): (u64, u32, &SegmentRecord)) {
+        sum.segments += 1;
+        sum.bytes += r.object_bytes;
+        sum.stuck += u64::from(self.moves.stuck.contains(&segment));
     }
 
     /// Whether the volumes of some segments are unknown, and matter.
