@@ -223,6 +223,41 @@ groups_last() {
   [ "$(lee group show "$ALICE:lab" --json | json '["gid"]')" != "$(json '["gid"]' <<<"$before")" ]
 }
 
+# Files of copies and backups have numbers: another cell gets the groups with theirs.
+groups_in_another_cell() {
+  local there=$WORK/there range
+  there() { "$LEE" "$@" --cell "$there"; }
+  "$LEE" up "$there" --background --no-keeper
+  range=$(lee group range --json | json '["ranges"][-1]["first"]')
+  there group range "$range-1899999999"
+  lee group create "$BEA:outer"
+  lee group add "$BEA:outer" "$ALICE:lab" "$EVE"
+  lee group set "$BEA:outer" --owner "$ALICE:lab"
+  lee group limit "$BEA" 33
+  lee group export >"$WORK/groups.json"
+  there group import "$WORK/groups.json"
+  there group export | cmp - "$WORK/groups.json"
+  # again and again: what has changed here changes there, also the other way round
+  lee group drop "$BEA:outer" "$ALICE:lab"
+  lee group add "$ALICE:lab" "$BEA:outer"
+  lee group export >"$WORK/groups.json"
+  [ "$(there group import - --json <"$WORK/groups.json" | json '["changed"]')" = 2 ]
+  [ "$(there group import "$WORK/groups.json" --json | json '["changed"]')" = 0 ]
+  there group export | cmp - "$WORK/groups.json"
+  # a group of that cell only stays; a number that is another group's there is refused before anything changes
+  there group create "$EVE:there"
+  lee group create "$EVE:here"
+  lee group drop "$ALICE:lab" "$BEA:outer"
+  lee group export >"$WORK/later.json"
+  WORDS="of $EVE:there here" refused there group import "$WORK/later.json"
+  there group remove "$EVE:there"
+  there group export | cmp - "$WORK/groups.json"
+  there group import "$WORK/later.json"
+  WORDS='is not what lee group export wrote' refused there group import "$0"
+  there down
+  there fsck
+}
+
 lee_binary
 prepare
 if [ "$CHANNEL" = remote ]; then cell_start; else cell_start --http "$PORT" --s3 "$S3_PORT"; fi
@@ -237,4 +272,5 @@ run nested groups_in_groups
 run hammered names_while_somebody_hammers
 [ "$CHANNEL" != remote ] || run hangs names_while_the_server_hangs
 run last groups_last
+[ "$CHANNEL" != '' ] || run another groups_in_another_cell
 suite_end

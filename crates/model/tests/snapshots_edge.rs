@@ -182,10 +182,10 @@ fn attributes_of_format_1_are_in_snapshots_and_move_when_they_are_written() {
 
 #[test]
 fn a_cell_of_format_1_is_raised_when_it_is_opened() {
-    let dir = std::env::temp_dir().join(format!("leeward-format-{}", std::process::id()));
-    std::fs::create_dir(&dir).expect("a directory");
+    let tempdir = tempfile::tempdir().expect("a directory");
+    let dir = tempdir.path();
     let (env, config) = (Env::sim(1), Config::default());
-    Cell::create(&env, &dir, &config).expect("a cell");
+    Cell::create(&env, dir, &config).expect("a cell");
     let format = || {
         let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
         text.lines().find_map(|line| line.trim().strip_prefix("\"format\": ").map(String::from))
@@ -194,10 +194,9 @@ fn a_cell_of_format_1_is_raised_when_it_is_opened() {
     let is = format!("\"format\": {FORMAT}");
     std::fs::write(dir.join("cell"), text.replace(&is, "\"format\": 1")).expect("written");
     assert_eq!(format().as_deref(), Some("1,"));
-    Cell::open(&env, &dir, &config).expect("opened").close().expect("closed");
+    Cell::open(&env, dir, &config).expect("opened").close().expect("closed");
     assert_eq!(format().as_deref(), Some(&*format!("{FORMAT},")));
     std::fs::write(dir.join("cell"), text.replace(&is, &format!("\"format\": {}", FORMAT + 1)))
         .expect("written");
-    assert!(Cell::open(&env, &dir, &config).is_err(), "a newer one");
-    std::fs::remove_dir_all(&dir).expect("removed");
+    assert!(Cell::open(&env, dir, &config).is_err(), "a newer one");
 }

@@ -58,7 +58,7 @@ fn changes(cell: &Cell) {
         cell.admin(&GroupAdd { name: name.into(), members, by: None }, &mut |_| ()).expect("added");
     };
     let fill = |group: &str, count: u32| {
-        let create = GroupCreate { name: group.into(), owner: None, by: None };
+        let create = GroupCreate { name: group.into(), owner: None, gid: None, by: None };
         cell.admin(&create, &mut |_| ()).expect("made");
         for first in (0..count).step_by(500) {
             ask_add(group, (first..first + 500).map(|n| format!("user{n}")).collect());

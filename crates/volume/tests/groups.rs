@@ -18,7 +18,7 @@ const FIRST: u32 = 1_880_000_000;
 
 impl Rig {
     fn create(&self, by: Option<&str>, name: &str) -> Result<u32, Failure> {
-        let request = GroupCreate { name: name.into(), owner: None, by: by.map(Into::into) };
+        let request = GroupCreate { name: name.into(), owner: None, gid: None, by: by.map(Into::into) };
         self.ask(&request).map(|group| group.gid)
     }
 
@@ -220,4 +220,35 @@ fn a_change_of_a_large_group_is_quick() {
     assert_eq!(rig.admin(&GroupShow { name: "a:x".into() }).group.members, 10_000);
     assert_eq!(rig.groups_of("user19499"), [FIRST]);
     assert_eq!(rig.admin(&GroupFind { key: GroupKey::Gid(FIRST) }).groups[0].users.len(), 1000);
+}
+
+#[test]
+fn a_group_has_the_number_that_it_has_in_another_cell() {
+    let rig = Rig::new();
+    let create = |name: &str, gid: u32, by: Option<&str>| {
+        let by = by.map(Into::into);
+        rig.ask(&GroupCreate { name: name.into(), owner: None, gid: Some(gid), by }).map(|group| group.gid)
+    };
+    is_refused(create("alice:lab", FIRST + 9, Some("alice")), libc::EPERM, "operators");
+    assert_eq!(create("alice:lab", FIRST + 9, None), Ok(FIRST + 9));
+    is_refused(create("alice:other", FIRST + 9, None), libc::EEXIST, "alice:lab");
+    // what lies between may have been given there
+    assert_eq!(rig.create(None, "bob:lab"), Ok(FIRST + 10));
+    assert_eq!(create("alice:other", FIRST + 3, None), Ok(FIRST + 3));
+    is_refused(create("eve:lab", 1000, None), libc::EINVAL, "lee group range");
+    is_refused(create("eve:lab", FIRST - 1, None), libc::EINVAL, "lee group range");
+    // a range for those of this cell: the one before grows with the other cell's
+    rig.admin(&GroupRange { numbers: Some((FIRST + 1000, FIRST + 2000)) });
+    assert_eq!(rig.create(None, "bob:two"), Ok(FIRST + 1000));
+    assert_eq!(create("carol:lab", FIRST + 20, None), Ok(FIRST + 20));
+    assert_eq!(create("carol:two", FIRST + 999, None), Ok(FIRST + 999));
+    is_refused(create("eve:lab", FIRST + 2001, None), libc::EINVAL, "lee group range");
+    assert_eq!(rig.create(None, "bob:three"), Ok(FIRST + 1001));
+    let ranges = rig.admin(&GroupRange { numbers: None }).ranges;
+    let range = |first, last, next| GidRange { first, last, next };
+    assert_eq!(
+        ranges,
+        [range(FIRST, FIRST + 999, FIRST + 1000), range(FIRST + 1000, FIRST + 2000, FIRST + 1002)]
+    );
+    rig.clean();
 }

@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 impl Rig {
     /// A group that users own; returns its number.
     fn group(&self, name: &str) -> u32 {
-        self.admin(&GroupCreate { name: name.into(), owner: None, by: None }).gid
+        self.admin(&GroupCreate { name: name.into(), owner: None, gid: None, by: None }).gid
     }
 
     fn project(&self, name: &str, at: &str, owner: &str, budget: Budget) -> ProjectInfo {

@@ -413,7 +413,7 @@ fn fsck_finds_samples_that_no_version_wrote() {
 fn projects_are_told_with_those_in_them_and_summed_once() {
     let rig = Rig::new();
     let first = rig.today();
-    rig.admin(&admin::GroupCreate { name: "a:lab".into(), owner: None, by: None });
+    rig.admin(&admin::GroupCreate { name: "a:lab".into(), owner: None, gid: None, by: None });
     let project = |name: &str, at: &str| {
         rig.dir(at);
         let budget = admin::Budget { bytes: Some(1 << 20), ..admin::Budget::default() };

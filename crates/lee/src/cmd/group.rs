@@ -1,10 +1,11 @@
 //! `lee group`.
 
-use super::Invocation;
+use super::{Invocation, group_copy};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{size, system, when};
 use leeward_volume::admin::{self, GroupDetails, GroupInfo, GroupRanges};
+use std::path::PathBuf;
 
 /// Members in one request: their names fit into it.
 const MEMBERS_AT_ONCE: usize = 500;
@@ -85,6 +86,17 @@ enum Action {
         /// Most groups; with each come 1,000 members, in all of the user's groups together
         groups: Option<u32>,
     },
+    /// Write all groups, with their numbers, owners, members and limits, for `lee group import`
+    Export,
+    /// Make the groups of another cell in this one, with their numbers, and their members and
+    /// owners the same; groups of this cell only stay as they are
+    ///
+    /// For a cell that has mirrors or restored backups of the other: files there have numbers of
+    /// groups. `lee group export --cell A | ssh HOST lee group import - --cell B`, again and again.
+    Import {
+        /// What `lee group export` wrote; -: standard input
+        file: PathBuf,
+    },
     /// Show or set which numbers groups get; those of a cell must be free on all machines that
     /// mount it
     Range {
@@ -107,7 +119,8 @@ fn range(text: &str) -> Result<(u32, u32), String> {
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { name, owner } => {
-            let group = invocation.ask("group create", &admin::GroupCreate { name, owner, by: None })?;
+            let group =
+                invocation.ask("group create", &admin::GroupCreate { name, owner, gid: None, by: None })?;
             show(invocation, &group, || {
                 format!("created group {}, number {}, owned by {}", group.name, group.gid, group.owner)
             })
@@ -132,6 +145,8 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
                 )
             })
         }
+        Action::Export => group_copy::export(invocation),
+        Action::Import { file } => group_copy::import(invocation, &file),
         Action::Limit { user, groups } => limit(invocation, user, groups),
         Action::Range { numbers } => {
             let ranges = invocation.ask("group range", &admin::GroupRange { numbers })?;

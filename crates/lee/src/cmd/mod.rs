@@ -18,6 +18,7 @@ mod flow;
 mod fsck;
 mod gateway;
 mod group;
+mod group_copy;
 mod host;
 mod import;
 mod key;

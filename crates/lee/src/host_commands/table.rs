@@ -93,7 +93,7 @@ fn furnish(cell: &Arc<Cell>) {
         ask(cell, admin::UserCreate { name: name.into(), uid: Some(uid), gids: Vec::new() });
     }
     let group = |name: &str| {
-        ask(cell, admin::GroupCreate { name: name.into(), owner: Some("carol".into()), by: None });
+        ask(cell, admin::GroupCreate { name: name.into(), owner: Some("carol".into()), gid: None, by: None });
         ask(cell, admin::GroupAdd { name: name.into(), members: vec!["alice".into()], by: None });
     };
     ["carol:lab", "carol:spare"].into_iter().for_each(group);
@@ -217,7 +217,7 @@ fn about_none(asker: &Asking) -> Vec<AnyRequest> {
         admin::BucketList.into(),
         admin::DfShow.into(),
         admin::GroupAdd { name: lab(), members: vec!["eve".into()], by: by() }.into(),
-        admin::GroupCreate { name: format!("{own}:new"), owner: None, by: by() }.into(),
+        admin::GroupCreate { name: format!("{own}:new"), owner: None, gid: None, by: by() }.into(),
         admin::GroupDrop { name: lab(), members: vec!["alice".into()], by: by() }.into(),
         admin::GroupFind { key: GroupKey::User(own.into()) }.into(),
         admin::GroupLimit { user: own.into(), groups: None }.into(),

@@ -69,7 +69,7 @@ impl Opener for Directories {
 
 /// Whatever is done counts for a project without limits: fsck compares that with what is there.
 fn put_into_project(cell: &Cell) {
-    let create = admin::GroupCreate { name: "a:all".into(), owner: None, by: None };
+    let create = admin::GroupCreate { name: "a:all".into(), owner: None, gid: None, by: None };
     cell.admin(&create, &mut |_| {}).expect("a group");
     let project = admin::ProjectCreate {
         name: "all".into(),

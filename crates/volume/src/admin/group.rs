@@ -15,6 +15,8 @@ use std::collections::BTreeSet;
 
 /// Most members that a request names.
 const MEMBERS_AT_ONCE_MAX: usize = 500;
+/// Fewer numbers than this are skipped when a group is made with the number of another cell.
+const NUMBERS_SKIPPED_MAX: u32 = 1_000_000;
 /// Users of a group that its machines are told of.
 const USERS_TOLD_MAX: usize = 1000;
 
@@ -47,6 +49,9 @@ pub struct GroupCreate {
     /// A user, or a group, whose it is; `None`: the user whose name it begins with.
     #[serde(default)]
     pub owner: Option<String>,
+    /// Its number, which it has in another cell; for operators. `None`: one that no group had.
+    #[serde(default)]
+    pub gid: Option<u32>,
     /// The user who asks; `None`: an operator.
     #[serde(default)]
     pub by: Option<String>,
@@ -70,7 +75,13 @@ impl Request for GroupCreate {
                 may_create(groups, by, &name)?;
             }
             let owner = member_named(groups, self.owner.as_deref().unwrap_or(prefix(&name)))?;
-            let (gid, ranges) = next_number(groups)?;
+            let (gid, ranges) = match self.gid {
+                None => next_number(groups)?,
+                Some(_) if self.by.is_some() => {
+                    return Err(Failure::new(libc::EPERM, format!("{name}: operators choose numbers")));
+                }
+                Some(gid) => (gid, with_number(groups, gid)?),
+            };
             let record = GroupRecord { name: (*name).into(), owner, created_secs: now };
             Ok(vec![GroupChange::Ranges(ranges), GroupChange::Group(gid, Some(record))])
         })?;
@@ -104,6 +115,37 @@ fn next_number(groups: &GroupTable) -> Result<(u32, Vec<GidRange>), Failure> {
     let gid = range.next;
     range.next += 1;
     Ok((gid, ranges))
+}
+
+/// The ranges when a group gets a number that it has in another cell: of a range that this cell has
+/// or had. What lies between counts as given: it may have been, there.
+fn with_number(groups: &GroupTable, gid: u32) -> Result<Vec<GidRange>, Failure> {
+    if let Some(other) = groups.get(gid) {
+        let message = format!("{gid} is the number of the group {}", other.name);
+        return Err(Failure::new(libc::EEXIST, message));
+    }
+    let mut ranges = groups.ranges().to_vec();
+    if ranges.iter().any(|range| (range.first..range.next).contains(&gid)) {
+        return Ok(ranges);
+    }
+    let in_use = ranges.len() - 1;
+    let before = (0..ranges.len()).filter(|n| ranges[*n].next <= gid).max_by_key(|n| ranges[*n].next);
+    let may_grow = |n: &usize| match *n == in_use {
+        true => gid <= ranges[*n].last,
+        false => {
+            gid - ranges[*n].next < NUMBERS_SKIPPED_MAX
+                && ranges.iter().all(|r| !(ranges[*n].next..=gid).contains(&r.first))
+        }
+    };
+    let Some(n) = before.filter(may_grow) else {
+        let message = format!(
+            "{gid} is in none of the ranges of this cell's groups: give it that of the other cell first (lee group range)"
+        );
+        return Err(Failure::new(libc::EINVAL, message));
+    };
+    ranges[n].next = gid + 1;
+    ranges[n].last = ranges[n].last.max(gid);
+    Ok(ranges)
 }
 
 /// Gives a group another owner.

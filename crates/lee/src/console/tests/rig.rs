@@ -253,7 +253,7 @@ fn furnish(cell: &Arc<Cell>) {
         ask(cell, admin::SnapCreate { path: at, name: "before".into() });
         remove(cell, dir, "gone.txt", uid);
         let (owner, place) = (format!("{name}:lab"), format!("p-{name}"));
-        ask(cell, admin::GroupCreate { name: owner.clone(), owner: Some(name.into()), by: None });
+        ask(cell, admin::GroupCreate { name: owner.clone(), owner: Some(name.into()), gid: None, by: None });
         ask(cell, admin::GroupAdd { name: owner.clone(), members: vec![name.into()], by: None });
         let op =
             Op::Make { dir: NodeId::ROOT, name: place.as_bytes(), make: Make::Dir, mode: 0o700, umask: 0 };

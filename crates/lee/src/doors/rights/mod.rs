@@ -116,7 +116,10 @@ fn furnish(cell: &Cell) -> ([NewKey; 3], u32) {
         ask(cell, admin::UserCreate { name: name.into(), uid: Some(uid), gids: Vec::new() });
         ask(cell, admin::KeyCreate { user: name.into(), label: String::new() })
     });
-    let lab = ask(cell, admin::GroupCreate { name: "bob:lab".into(), owner: Some("bob".into()), by: None });
+    let lab = ask(
+        cell,
+        admin::GroupCreate { name: "bob:lab".into(), owner: Some("bob".into()), gid: None, by: None },
+    );
     cell.prepare_tokens().expect("a key that signs");
     ask(cell, admin::GroupAdd { name: lab.name, members: vec!["carol".into()], by: None });
     let place = make(cell, NodeId::ROOT, &PLACE[1..], (Make::Dir, 0o1777), (0, 0));
