@@ -642,7 +642,7 @@ mod tests {
     use super::*;
 
     fn plan(path: &Path, suite: Suite) -> Plan {
-        let lasts = Duration::from_millis(200);
+        let lasts = Duration::from_secs(1);
         Plan { path: path.into(), suite, threads: 2, lasts, space_bytes: 32 << 20, snapshots: false }
     }
 

@@ -587,7 +587,7 @@ mod tests {
                 buffer[..3].copy_from_slice(b"go\n");
                 return Ok(3);
             }
-            env.sleep(Duration::from_millis(200));
+            env.sleep(Duration::from_secs(1));
             Ok(0)
         }
     }

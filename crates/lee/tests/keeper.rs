@@ -281,6 +281,7 @@ fn the_keeper_is_small_and_keeps_nothing_busy() {
     run(Command::new("sh").args(["-c", &script]).current_dir(place.beside(""))).good();
     let keeper = place.keeper().expect("a keeper");
     kill_and_list(&place);
+    until("the keeper to note it", || status(&place)["restarts"] == 1);
     let of = |what: &str| format!("/proc/{keeper}/{what}");
     assert_eq!(fs::read_link(of("cwd")).expect("its directory"), Path::new("/"));
     let open: Vec<String> = fs::read_dir(of("fd"))

@@ -192,7 +192,7 @@ fn neighbours_have_a_verdict_for_each_storm() {
     let dir = tempfile::Builder::new().prefix("lee-test-").tempdir_in(near).expect("a directory");
     let path = dir.path().to_str().expect("UTF-8").to_string();
     let page = place.beside("n.html");
-    let mut args = vec!["lab", "neighbours", &path, "--storms", "create,write,rm,snap", "--each", "300ms"];
+    let mut args = vec!["lab", "neighbours", &path, "--storms", "create,write,rm,snap", "--each", "1s"];
     args.extend(["--threads", "2", "--space", "32M", "--limit", "1e9", "--json", "--report"]);
     args.extend([page.to_str().expect("UTF-8"), "--idle-baseline", &path]);
     let users = ["--storm-user", "61001", "--probe-user", "61002"];

@@ -5,12 +5,13 @@
 mod common;
 
 use common::machines::{Machine, Served};
-use common::{LEE, as_user, can_mount, lee, run, stop, until};
+use common::{LEE, Over, as_user, can_mount, lee, run, stop, until, yesterday};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const USER: u32 = 12_345;
 const OTHER: u32 = 12_346;
@@ -270,11 +271,12 @@ fn users_see_their_own_work_and_waits() {
     let a = served.machine("a", &[], &[]);
     home(&a, "mine", USER, 0o755);
     let storm = a.path("mine/file");
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         let ends = &is_over;
         scope.spawn(move || {
-            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+            while !ends.load(Ordering::Relaxed) {
                 let _ = fs::write(&storm, "x");
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
@@ -285,7 +287,6 @@ fn users_see_their_own_work_and_waits() {
         let line = ["top", "--once", "--every", "0.3", "--json"];
         until("root's work", || users(a.ask(&line).json()).contains(&0));
         assert!(!users(a.ask_as(USER, &line).json()).contains(&0), "of others a user sees nothing");
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     a.ask_as(USER, &["why", "."]).good();
     a.ask_as(USER, &["why"]).good();
@@ -386,10 +387,10 @@ fn only_who_mounted_ends_it_by_a_command() {
     for _ in 0..5 {
         a.mount(&[]).good();
         assert_eq!(fs::read_dir(&a.at).expect("it is mounted").count(), 0);
-        run(Command::new("umount").arg(&a.at)).good();
+        a.umount();
         a.mount(&[]).good();
         a.ask(&["du", "."]).good();
-        run(Command::new("umount").arg(&a.at)).good();
+        a.umount();
     }
 }
 
@@ -407,7 +408,7 @@ fn what_mounts_write_and_read_is_kept_by_day() {
     drop(b);
     // it is noted at the end, and once a minute before
     served.ask(&["down"]).good();
-    let told = served.ask(&["report", "transfers", "--json"]).json();
+    let told = served.ask(&["report", "transfers", "--from", &yesterday(), "--json"]).json();
     let row = &told["rows"][0];
     assert_eq!((&row["door"], &row["ipv6"]), (&"mount".into(), &false.into()), "{told}");
     assert_eq!((&row["received_bytes"], &row["sent_bytes"]), (&50_000.into(), &50_000.into()), "{told}");

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::machines::Served;
+use common::machines::{Served, free_port};
 use common::{Place, can_mount, lee, run, say, until};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -157,7 +157,9 @@ fn a_served_cell_is_scraped() {
         return;
     }
     let place = Place::new();
-    let said = say(&["up", place.arg(), "--background", "--metrics", "0"]).good();
+    // one that nobody else gets when it ends
+    let port = free_port().to_string();
+    let said = say(&["up", place.arg(), "--background", "--metrics", &port]).good();
     assert!(said.contains("metrics are at http://127.0.0.1:"), "{said}");
     place.ask(&["volume", "create", "x \"y\"", "--at", "/x \"y\""]).good();
     work(&place, 1);

@@ -113,11 +113,10 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        for (file, is_ours) in [("keeper", Place::is_keeper as fn(i32) -> bool), ("lock", Place::is_lee)] {
-            if let Some(pid) = self.pid_in(file).filter(|pid| is_ours(*pid)) {
-                signal(pid, libc::SIGKILL);
-            }
-        }
+        let keeper = self.pid_in("keeper").filter(|pid| Place::is_keeper(*pid));
+        keeper.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
+        let server = self.pid_in("lock").filter(|pid| Place::is_lee_at(*pid, &self.path("")));
+        server.into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
         if let Some(mut child) = self.serving.take() {
             let _ = child.kill().and_then(|()| child.wait());
         }

@@ -8,6 +8,7 @@ use leeward_fs::{NodeId, Op, Reply, SetAttr};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use rig::delay;
+use rig::latch::Over;
 use rig::proxy::{Proxy, WHOLE};
 use rig::{INVITATION, Rig, lookup, make, seed, user};
 use std::net::TcpListener;
@@ -62,15 +63,28 @@ fn far_client(rig: &Rig, name: &str, each_way: Duration) -> Client {
     std::thread::spawn(move || delay::serve(listener, server, each_way));
     rig.table.invites.lock().expect("invites").push((name.into(), Grant::default()));
     let client = rig.connect(at, seed(name), Some(INVITATION)).expect("connected");
-    rig.env.sleep(Duration::from_millis(100)); // the first keepalive is answered
+    rig.keeps(&client);
     client
+}
+
+/// Waits until more than this was read ahead and used: on a busy machine little comes between what
+/// is changed, or cut.
+fn reads_ahead(rig: &Rig, clients: &[&Client], bytes: u64) {
+    let used = || clients.iter().map(|client| client.read_ahead_figures().1).sum::<u64>();
+    for _ in 0..600 {
+        if used() > bytes {
+            return;
+        }
+        rig.env.sleep(Duration::from_millis(100));
+    }
+    panic!("little was read ahead: {} bytes", used());
 }
 
 fn counted(rig: &Rig) -> (Client, Proxy) {
     let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
     rig.table.invites.lock().expect("invites").push(("counted".into(), Grant::default()));
     let client = rig.connect(proxy.at, seed("counted"), Some(INVITATION)).expect("connected");
-    rig.env.sleep(Duration::from_millis(100));
+    rig.keeps(&client);
     (client, proxy)
 }
 
@@ -79,11 +93,12 @@ fn a_stream_over_a_delay_is_no_round_trip_for_each_read() {
     const SIZE: u64 = 48 * MIB + 12_345;
     let rig = Rig::new();
     let node = fill(&rig, b"file", SIZE);
-    let client = far_client(&rig, "a", Duration::from_millis(5));
+    // long enough that a busy machine does not count
+    let client = far_client(&rig, "a", Duration::from_millis(25));
     lookup(&client, ROOT, b"file").expect("found");
     let begun = Instant::now();
     stream(&client, node, SIZE);
-    let round_trips = Duration::from_millis(10) * (SIZE / u64::from(PIECE)) as u32;
+    let round_trips = Duration::from_millis(50) * (SIZE / u64::from(PIECE)) as u32;
     let took = begun.elapsed();
     println!("{took:?}; {round_trips:?} of round trips");
     assert!(took < round_trips / 2, "{took:?}; {round_trips:?} of round trips");
@@ -135,12 +150,14 @@ fn a_small_file_is_one_call() {
     let node = fill(&rig, b"file", 200_000);
     let (client, proxy) = counted(&rig);
     lookup(&client, ROOT, b"file").expect("found");
-    let before = proxy.passed()[0];
+    let (before, begun) = (proxy.passed()[0], Instant::now());
     for at in (0..200_000).step_by(32 << 10) {
         check(&read_at(&client, node, at, 32 << 10), at, node);
     }
     let sent = proxy.passed()[0] - before;
-    assert!(sent < 300, "{sent} bytes were sent");
+    // and keepalives
+    let most = 300 + 100 * begun.elapsed().as_secs() as usize;
+    assert!(sent < most, "{sent} bytes were sent");
 }
 
 #[test]
@@ -195,8 +212,9 @@ fn content_never_goes_back_whoever_reads() {
         }
     };
     write(&writers[0], 1);
-    let (seen, ended, hits) = (AtomicU64::new(1), AtomicBool::new(false), AtomicU64::new(0));
+    let (seen, ended) = (AtomicU64::new(1), AtomicBool::new(false));
     std::thread::scope(|scope| {
+        let _over = Over(&ended);
         for client in clients {
             let (seen, ended) = (&seen, &ended);
             scope.spawn(move || {
@@ -217,12 +235,8 @@ fn content_never_goes_back_whoever_reads() {
             // time to read some of it
             rig.env.sleep(Duration::from_millis(u64::from(value) % 16));
         }
-        ended.store(true, Ordering::Release);
-        clients
-            .iter()
-            .for_each(|client| _ = hits.fetch_add(client.read_ahead_figures().1, Ordering::Relaxed));
+        reads_ahead(&rig, &clients, SIZE);
     });
-    assert!(hits.into_inner() > SIZE, "little was read ahead");
 }
 
 /// A read that waits for a call which fails, or whose answer a recall overtakes, is asked for
@@ -238,6 +252,7 @@ fn reads_that_wait_are_answered_whatever_becomes_of_the_call() {
     lookup(&client, ROOT, b"file").expect("found");
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _over = Over(&ended);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Acquire) {
@@ -258,14 +273,6 @@ fn reads_that_wait_are_answered_whatever_becomes_of_the_call() {
                 }
             }
         }
-        // on a busy machine little has come between the cuts
-        for _ in 0..600 {
-            if client.read_ahead_figures().1 > SIZE {
-                break;
-            }
-            rig.env.sleep(Duration::from_millis(100));
-        }
-        ended.store(true, Ordering::Release);
+        reads_ahead(&rig, &[&client], SIZE);
     });
-    assert!(client.read_ahead_figures().1 > SIZE, "little was read ahead");
 }

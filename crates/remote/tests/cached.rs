@@ -4,7 +4,7 @@
 
 mod rig;
 
-use leeward_env::Env;
+use leeward_env::{Env, FileLock};
 use leeward_fs::{NodeId, Op, Reply, SetAttr};
 use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::Backend;
@@ -49,7 +49,7 @@ fn client(rig: &Rig, dir: &Path) -> (Client, Proxy) {
     let cache = Some(CacheOptions { dir: dir.into(), bytes: CACHE_BYTES });
     let by = (seed("cached"), Some(INVITATION));
     let client = caching_client(&rig.env, proxy.at, by, cache).expect("connected");
-    rig.env.sleep(Duration::from_millis(100)); // the first keepalive is answered
+    rig.keeps(&client);
     (client, proxy)
 }
 
@@ -83,7 +83,8 @@ fn read_anew(rig: &Rig, dir: &Path, salt: u64) -> (usize, leeward_cache::DiskCac
 fn let_go(dir: &Path) {
     for _ in 0..500 {
         let lock = OpenOptions::new().write(true).open(dir.join("leeward.lock")).expect("a lock");
-        if lock.try_lock().is_ok() {
+        // dropped, it is unlocked, also if another thread is just starting a process
+        if FileLock::try_take(lock).is_ok() {
             return;
         }
         Env::real().sleep(Duration::from_millis(10));

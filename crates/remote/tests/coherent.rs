@@ -13,6 +13,7 @@ use leeward_fs::{XattrMode, leases::USED_FOR};
 use leeward_remote::message::{Call, Caller, Slot, ToClient, ToServer};
 use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::{Backend, Gate};
+use rig::latch::Over;
 use rig::proxy::{Proxy, WHOLE};
 use rig::raw::Raw;
 use rig::{INVITATION, Random, Rig, caching_client, lookup, make, seed, user};
@@ -197,6 +198,7 @@ fn values_never_go_back_whoever_reads() {
     set(&clients[0], 0);
     let reads = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        let _over = Over(&ended);
         for client in &clients {
             let (seen, ended, reads) = (seen.clone(), ended.clone(), &reads);
             scope.spawn(move || {
@@ -214,7 +216,6 @@ fn values_never_go_back_whoever_reads() {
             set(&clients[value as usize % 2], value);
             seen.fetch_max(value, Ordering::AcqRel);
         }
-        ended.store(true, Ordering::Release);
     });
     assert!(reads.load(Ordering::Relaxed) > 1500, "copies are of use");
 }
@@ -231,7 +232,7 @@ fn what_is_known_takes_no_message() {
     let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
     rig.table.invites.lock().expect("invites").push(("a".into(), Grant::default()));
     let a = rig.connect(proxy.at, seed("a"), Some(INVITATION)).expect("connected");
-    rig.env.sleep(Duration::from_millis(100)); // the first keepalive is answered
+    rig.keeps(&a);
     let look = || {
         let mut after: Box<[u8]> = Box::default();
         let mut count = 0;
@@ -253,6 +254,7 @@ fn what_is_known_takes_no_message() {
     };
     let _ = lookup(&a, ROOT, b"dir");
     look();
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
     let before = proxy.passed();
     let begun = Instant::now();
     look();
@@ -267,27 +269,24 @@ fn what_is_known_takes_no_message() {
 #[test]
 fn what_is_not_in_a_new_directory_is_known() {
     let rig = Rig::new();
-    let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
-    rig.table.invites.lock().expect("invites").push(("a".into(), Grant::default()));
-    let (a, b) = (
-        rig.connect(proxy.at, seed("a"), Some(INVITATION)).expect("connected"),
-        rig.host("bb", Grant::default()),
-    );
-    rig.env.sleep(Duration::from_millis(100));
+    let (a, b) = (rig.host("a", Grant::default()), rig.host("bb", Grant::default()));
+    rig.keeps(&a);
     let op = Op::Make { dir: ROOT, name: b"dir", make: Make::Dir, mode: 0o755, umask: 0 };
     let dir = a.call(&user(0), op).and_then(Reply::attr).expect("made").node;
     let asks = |name: &[u8]| {
-        let before = proxy.passed()[0];
+        // what it was told before is sent
+        assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+        let before = rig.asked_by("a");
         let found = lookup(&a, dir, name).map(|attr| attr.node);
-        // not a keepalive, which is shorter
-        (found, proxy.passed()[0] - before > 50)
+        (found, rig.asked_by("a") > before)
     };
     assert_eq!(asks(b"x"), (Err(Error::NotFound), false));
     let made = make(&a, dir, b"x").expect("made").node;
     assert_eq!(asks(b"x"), (Ok(made), false));
     a.call(&user(0), Op::Unlink { dir, name: b"x", over: Precondition::Any }).expect("removed");
     assert_eq!(asks(b"x"), (Err(Error::NotFound), false));
-    assert!(asks(b".snap").0.is_ok(), "it is not in the list of names");
+    let (found, is_asked) = asks(b".snap");
+    assert!(found.is_ok() && is_asked, "it is not in the list of names");
     lookup(&b, ROOT, b"dir").expect("found");
     let made = make(&b, dir, b"y").expect("made").node;
     assert_eq!(asks(b"y").0, Ok(made));
@@ -327,20 +326,27 @@ fn a_client_that_is_cut_off_is_waited_for_six_seconds() {
     let b = rig.host("bb", Grant::default());
     let (file, other) =
         (make(&b, ROOT, b"file").expect("made").node, make(&b, ROOT, b"other").expect("made"));
-    rig.env.sleep(Duration::from_millis(100));
+    rig.keeps(&a);
     assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o644);
     proxy.hold(true);
     let chmod = |node, mode| {
         let begun = Instant::now();
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         b.call(&user(0), Op::SetAttr { node, set }).expect("set");
+        assert_eq!(b.call(&user(0), Op::SyncAll), Ok(Reply::Done));
         begun.elapsed()
     };
-    assert!(chmod(other.node, 0o600) < Duration::from_millis(500), "a keeps nothing of it");
+    // whom a change waits for is asked first
+    let figures = || rig.cell.leases().figures();
+    let (_, recalls, taken) = figures();
+    chmod(other.node, 0o600);
+    assert_eq!((figures().1, figures().2), (recalls, taken), "a keeps nothing of it");
     let waited = chmod(file, 0o600);
-    let most = Duration::from_millis(6500);
-    assert!(waited > Duration::from_secs(3) && waited < most, "{waited:?}");
-    assert!(chmod(file, 0o640) < Duration::from_millis(500), "nothing is kept any more");
+    println!("waited for {waited:?}");
+    assert!(waited > Duration::from_secs(3) && waited < Duration::from_secs(30), "{waited:?}");
+    assert_eq!((figures().1, figures().2), (recalls + 1, taken + 1));
+    chmod(file, 0o640);
+    assert_eq!((figures().1, figures().2), (recalls + 1, taken + 1), "nothing is kept any more");
     proxy.hold(false);
     assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o640, "old attributes");
 }
@@ -362,7 +368,7 @@ fn what_a_rename_replaces_may_have_come_after_it_was_asked_for() {
     let [source, _, other] = [(from, &b"source"[..]), (to, b"name"), (from, b"other")]
         .map(|(dir, name)| make(&b, dir, name).expect("made").node);
     b.call(&user(0), Op::Link { node: source, dir: links, name: b"source" }).expect("linked");
-    rig.env.sleep(Duration::from_millis(100));
+    [&a, &far].into_iter().for_each(|client| rig.keeps(client));
     for (dir, name) in [(from, &b"source"[..]), (to, b"name"), (from, b"other")] {
         lookup(&a, dir, name).expect("found");
     }
@@ -403,6 +409,7 @@ fn a_client_that_keeps_what_it_is_asked_for_loses_it() {
     let ended = AtomicBool::new(false);
     let begun = Instant::now();
     let waited = std::thread::scope(|scope| {
+        let _over = Over(&ended);
         scope.spawn(|| {
             while !ended.load(Ordering::Acquire) {
                 raw.say(&ToServer::Ping { number: 1, term: 0 });
@@ -410,12 +417,11 @@ fn a_client_that_keeps_what_it_is_asked_for_loses_it() {
             }
         });
         let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-        let done = b.call(&user(0), Op::SetAttr { node: file, set });
-        ended.store(true, Ordering::Release);
-        done.expect("set");
+        b.call(&user(0), Op::SetAttr { node: file, set }).expect("set");
         begun.elapsed()
     });
-    assert!(waited < Duration::from_secs(11), "{waited:?}");
+    println!("waited for {waited:?}");
+    assert!(waited < Duration::from_secs(30), "{waited:?}");
     assert!(waited > Duration::from_nanos(USED_FOR), "{waited:?}: it may have used them");
     // told so when it says again that it is there
     raw.say(&ToServer::Ping { number: 9, term: 0 });

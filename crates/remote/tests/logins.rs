@@ -26,7 +26,7 @@ fn rig() -> Rig {
     let rig = Rig::new();
     let set = SetAttr { mode: Some(0o1777), ..SetAttr::default() };
     rig.gate.call(&user(0), Op::SetAttr { node: ROOT, set }).expect("set");
-    for (name, uid) in [("alice", ALICE), ("slow alice", ALICE), ("bob", BOB)] {
+    for (name, uid) in [("alice", ALICE), ("slow alice", ALICE), ("held alice", ALICE), ("bob", BOB)] {
         know(&rig, name, uid, None);
     }
     rig
@@ -50,7 +50,7 @@ fn read(client: &Client, uid: u32, node: NodeId) -> Result<Reply> {
 /// Waits until something holds that takes effect soon.
 fn soon(holds: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(5) {
+    while begun.elapsed() < Duration::from_secs(30) {
         if holds() {
             return true;
         }
@@ -136,7 +136,7 @@ fn logins_end() {
     assert_eq!(make(&laptop, 1001, b"new", 0o600).expect("made").uid, ALICE);
     // its time is over
     let now = (rig.env.wall() / 1_000_000_000) as i64;
-    know(&rig, "short", BOB, Some(now + 2));
+    know(&rig, "short", BOB, Some(now + 10));
     laptop.log_in(1002, "short").expect("logged in");
     assert_eq!(lookup_as(&laptop, 1002, b"none"), Err(Error::NotFound));
     assert!(is_out(1002));
@@ -167,12 +167,15 @@ fn what_is_behind_a_login_finds_it_done() {
     rig.know(1, "laptop", by_tokens());
     let (mut raw, _) = Raw::welcomed(&rig, 1, None);
     let say = |raw: &mut Raw, number| {
-        let login = Call::Login { uid: 1000, token: Some(Token(b"slow alice")) };
+        let login = Call::Login { uid: 1000, token: Some(Token(b"held alice")) };
         let look_up = Call::Op(Caller { uid: 1000, ..root() }, Op::Lookup { dir: ROOT, name: b"none" });
         raw.say(&ToServer::Call(slot(0, number), login));
         raw.say(&ToServer::Call(slot(1, number), look_up));
     };
+    rig.table.latch.shut();
     say(&mut raw, 1);
+    rig.table.latch.is_reached();
+    rig.table.latch.open();
     for _ in 0..2 {
         match raw.hear() {
             Ok(ToClient::Answer(at, result, ..)) if at == slot(1, 1) => {
@@ -183,8 +186,10 @@ fn what_is_behind_a_login_finds_it_done() {
         }
     }
     // who is in already does not wait for a token that is shown again
+    rig.table.latch.shut();
     say(&mut raw, 2);
     assert!(matches!(raw.hear(), Ok(ToClient::Answer(at, Err(Error::NotFound), ..)) if at == slot(1, 2)));
+    rig.table.latch.open();
     assert!(matches!(raw.hear(), Ok(ToClient::Answer(at, Ok(_), ..)) if at == slot(0, 2)));
 }
 
@@ -192,11 +197,13 @@ fn what_is_behind_a_login_finds_it_done() {
 fn tokens_cannot_be_tried_out() {
     let rig = rig();
     let laptop = rig.host("laptop", by_tokens());
-    let refused: Vec<String> =
-        (0..9).map(|n| laptop.log_in(1000, &format!("try {n}")).expect_err("refused")).collect();
-    assert_eq!(refused[0], "no such token");
-    assert!(refused[8].starts_with("too many tokens"), "{refused:?}");
-    assert!(laptop.log_in(1000, "alice").is_err(), "also a good one");
+    assert_eq!(laptop.log_in(1000, "a try").expect_err("refused"), "no such token");
+    // so many within a second, which may take longer here
+    let is_too_much = |why: String| why.starts_with("too many tokens");
+    assert!(soon(|| {
+        let mut tries = (0..9).map(|n| laptop.log_in(1000, &format!("try {n}")).expect_err("refused"));
+        tries.any(is_too_much) && laptop.log_in(1000, "alice").is_err_and(is_too_much)
+    }));
     assert!(laptop.log_in(1001, "bob").is_ok(), "nobody locks others out");
     assert!(soon(|| laptop.log_in(1000, "alice").is_ok()));
     let long = "x".repeat(20 << 10);
@@ -259,6 +266,7 @@ fn a_host_that_is_believed_from_now_on_mounts_anew() {
 #[test]
 fn who_is_judged_holds_up_nobody_else() {
     let mut rig = rig();
+    let table = rig.table.clone();
     let laptop = rig.host("laptop", by_tokens());
     let node = rig.host("node", Grant::default());
     laptop.log_in(1001, "bob").expect("logged in");
@@ -266,17 +274,21 @@ fn who_is_judged_holds_up_nobody_else() {
     let file = rig::lookup(&node, ROOT, b"file").expect("found").node;
     rig::write(&node, file, b"told").expect("written");
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
-        std::thread::sleep(Duration::from_millis(50));
-        let begun = Instant::now();
+        table.latch.shut();
+        let held = scope.spawn(|| laptop.log_in(1000, "held alice"));
+        table.latch.is_reached();
         assert_eq!(lookup_as(&laptop, 1001, b"none"), Err(Error::NotFound));
-        assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
-        assert!(slow.join().expect("no panic").is_ok());
+        assert!(table.latch.holds(), "bob has waited for alice");
+        table.latch.open();
+        assert!(held.join().expect("no panic").is_ok());
         // an end in order stays one, and who was just logging in is told to come again
-        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
-        std::thread::sleep(Duration::from_millis(50));
+        table.latch.shut();
+        let held = scope.spawn(|| laptop.log_in(1000, "held alice"));
+        table.latch.is_reached();
         rig.restart(true);
-        let said = slow.join().expect("no panic");
+        assert!(table.latch.holds(), "the server has waited for alice");
+        table.latch.open();
+        let said = held.join().expect("no panic");
         assert!(said.is_ok() || said.is_err_and(|why| why.contains("ends") || why.contains("no answer")));
     });
     assert_eq!(node.call(&user(0), Op::Fsync { node: file }), Ok(Reply::Done), "nothing is lost");
@@ -289,12 +301,14 @@ fn each_token_has_an_answer_of_its_own() {
     let rig = rig();
     let laptop = rig.host("laptop", by_tokens());
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| laptop.log_in(1000, "slow alice"));
-        std::thread::sleep(Duration::from_millis(50));
+        rig.table.latch.shut();
+        let held = scope.spawn(|| laptop.log_in(1000, "held alice"));
+        rig.table.latch.is_reached();
         assert_eq!(laptop.log_in(1000, "nonsense"), Err("no such token".into()));
         assert_eq!(laptop.log_in(1000, "bob").expect("logged in").uid, BOB);
         // the later answer counts, at both ends
-        assert_eq!(slow.join().expect("no panic").expect("logged in").uid, ALICE);
+        rig.table.latch.open();
+        assert_eq!(held.join().expect("no panic").expect("logged in").uid, ALICE);
     });
     assert_eq!(laptop.logged_in()[&1000].uid, ALICE);
     assert_eq!(make(&laptop, 1000, b"file", 0o600).expect("made").uid, ALICE);

@@ -10,6 +10,7 @@ use leeward_fs::groups::prefix;
 use leeward_volume::admin::{GroupAdd, GroupCreate, GroupDrop, GroupLimit, GroupList, GroupSet, GroupShow};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
@@ -45,10 +46,9 @@ pub fn export(invocation: &Invocation) -> Result<(), Fail> {
     let all = invocation.session("group export", |_, session| {
         let mut all = Groups::default();
         for info in session.ask(&GroupList { of: None })?.groups {
-            let user = prefix(&info.name).to_owned();
-            if !all.limits.contains_key(&user) {
-                let limit = session.ask(&GroupLimit { user: user.clone(), groups: None })?;
-                all.limits.insert(user, limit.groups_max);
+            if let Entry::Vacant(entry) = all.limits.entry(prefix(&info.name).to_owned()) {
+                let limit = session.ask(&GroupLimit { user: entry.key().clone(), groups: None })?;
+                entry.insert(limit.groups_max);
             }
             all.groups.push(as_it_is(session, info.name)?);
         }

@@ -1,6 +1,6 @@
 //! A served cell, and machines that mount it. Each machine is a directory with keys of its own.
 
-use super::{Place, Said, as_user, lee, run, say};
+use super::{Place, Said, as_user, lee, run, say, until};
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -94,6 +94,12 @@ impl Machine {
         let at = self.at.to_str().expect("UTF-8");
         let line = [&["mount", &self.server, at, "--background", "--json"], options].concat();
         run(self.here(&mut lee(&line)))
+    }
+
+    /// Unmounts it. A process that another thread is just starting may have it open for a moment.
+    #[track_caller]
+    pub fn umount(&self) {
+        until("umount", || run(Command::new("umount").arg(&self.at)).code == 0);
     }
 
     /// Where the machine keeps what it knows of its mounts.

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The binary under test.
@@ -105,6 +106,13 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The day before this one, in UTC: a report from then on has all that a test did, also at the turn
+/// of a month.
+#[track_caller]
+pub fn yesterday() -> String {
+    run(Command::new("date").args(["-u", "-d", "yesterday", "+%F"])).good().trim().to_owned()
+}
+
 /// Sends a signal to a process that a test started.
 #[track_caller]
 pub fn signal(pid: i32, signal: i32) {
@@ -121,6 +129,16 @@ pub fn stop(pid: i32) {
     let is_stopped = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z']));
     let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     until("a process to stop", || tasks().flatten().filter_map(state).all(is_stopped));
+}
+
+/// Says when it goes that something is over, also when an assertion fails: threads that look at it
+/// end, and the failure is seen.
+pub struct Over<'a>(pub &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// A place for a cell. When it goes, what serves the cell is ended and what is mounted is
@@ -166,7 +184,7 @@ impl Place {
     /// The keeper that its file names, if that runs.
     pub fn keeper(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.dir.join("keeper")).ok()?;
-        let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let record: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
         i32::try_from(record["pid"].as_i64()?).ok().filter(|pid| Place::is_keeper(*pid))
     }
 
@@ -185,7 +203,7 @@ impl Place {
     /// The process that the lock names.
     pub fn pid(&self) -> Option<i32> {
         let text = std::fs::read_to_string(self.dir.join("lock")).ok()?;
-        let holder: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let holder: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
         i32::try_from(holder["pid"].as_i64()?).ok()
     }
 
@@ -197,9 +215,22 @@ impl Place {
             .is_ok_and(|s| s.contains("(lee)") && (!s.contains(") Z ") || threads() > 1))
     }
 
+    /// Whether it also works for what is below this path, as far as its command line says: what a
+    /// file of a process that has ended names may be another's by now. One that ends has none.
+    pub fn is_lee_at(pid: i32, root: &Path) -> bool {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let names = String::from_utf8_lossy(&line).contains(&*root.to_string_lossy());
+        Place::is_lee(pid) && (line.is_empty() || names)
+    }
+
+    /// The process that serves it.
+    fn server(&self) -> Option<i32> {
+        self.pid().filter(|pid| Place::is_lee_at(*pid, &self.beside("")))
+    }
+
     /// Ends the serving process the hard way.
     pub fn kill(&self) {
-        if let Some(pid) = self.pid().filter(|pid| Place::is_lee(*pid)) {
+        if let Some(pid) = self.server() {
             // SAFETY: a plain system call on a process that a test started.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             until("the killed process to end", || !Place::is_lee(pid));
@@ -214,8 +245,8 @@ impl Drop for Place {
             unsafe { libc::kill(pid, libc::SIGKILL) };
             until("the killed keeper to end", || !Place::is_keeper(pid));
         }
-        if let Some(pid) = self.pid().filter(|pid| Place::is_lee(*pid)) {
-            // SAFETY: as in kill; only a lee that holds a lock of ours.
+        if let Some(pid) = self.server() {
+            // SAFETY: as in kill.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         let root = self.root.path().to_string_lossy().into_owned();

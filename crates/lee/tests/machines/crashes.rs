@@ -1,8 +1,8 @@
 //! The server is killed again and again while machines work: what their programs were told is done
 //! is done, once, and no program sees an error.
 
-use super::common::can_mount;
 use super::common::machines::{Machine, Served};
+use super::common::{Over, can_mount};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -111,6 +111,7 @@ fn what_programs_were_told_survives_servers_that_are_killed() {
     fs::create_dir(machines[0].path("shared")).expect("made");
     let over = AtomicBool::new(false);
     let owns: Vec<Own> = std::thread::scope(|scope| {
+        let ends = Over(&over);
         let work = |(number, mut own): (usize, Own)| {
             let shared = machines[number % 2].path("shared");
             let over = &over;
@@ -131,7 +132,7 @@ fn what_programs_were_told_survives_servers_that_are_killed() {
             // its keeper brings it back
         }
         std::thread::sleep(Duration::from_millis(500));
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         threads.into_iter().map(|thread| thread.join().expect("no error")).collect()
     });
     for (number, own) in owns.iter().enumerate() {

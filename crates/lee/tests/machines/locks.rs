@@ -50,6 +50,15 @@ for line in sys.stdin:
 const SOON: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(30);
 
+/// Waits until a process is in a call for a lock, where the numbers of those are known.
+fn asks_for_a_lock(process: &Child) {
+    let at = PathBuf::from(format!("/proc/{}/syscall", process.id()));
+    if cfg!(target_arch = "x86_64") && at.exists() {
+        let is_fcntl_or_flock = |call: String| ["72 ", "73 "].iter().any(|number| call.starts_with(number));
+        until("a process to ask for a lock", || fs::read_to_string(&at).is_ok_and(is_fcntl_or_flock));
+    }
+}
+
 /// A running [`PROGRAM`].
 struct Program {
     child: Child,
@@ -92,6 +101,7 @@ impl Program {
     /// Says it, and finds that it takes its time.
     fn waits(&mut self, line: &str) {
         self.say(line);
+        asks_for_a_lock(&self.child);
         self.still_waits();
     }
 
@@ -113,7 +123,8 @@ impl Program {
         let begun = Instant::now();
         self.child.kill().expect("killed");
         self.child.wait().expect("waited for");
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        println!("dead after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
     }
 }
 
@@ -126,6 +137,11 @@ impl Drop for Program {
 
 /// A cell that is mounted where it is served, and by two more machines.
 fn three() -> Option<(Served, Machine, Machine)> {
+    three_with(&[])
+}
+
+/// The same, with options of the mount of the first one.
+fn three_with(options: &[&str]) -> Option<(Served, Machine, Machine)> {
     let is_there = |program| Command::new(program).arg("--version").output().is_ok();
     if !["python3", "flock"].into_iter().all(is_there) {
         eprintln!("skipped: python3 or flock (util-linux) is missing");
@@ -138,7 +154,7 @@ fn three() -> Option<(Served, Machine, Machine)> {
     let port = free_port();
     say(&["up", place.arg(), "--listen", &format!("127.0.0.1:{port}"), "--background"]).good();
     let served = Served { place, port };
-    let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
+    let (a, b) = (served.machine("a", &[], options), served.machine("b", &[], &[]));
     Some((served, a, b))
 }
 
@@ -187,14 +203,21 @@ fn locks_exclude_between_machines_and_the_mount_of_the_server() {
         programs[other].is_done();
         programs[other].good("lockf f un 0 0");
     }
-    // two who wait for each other
+    // two who wait for each other: whoever comes second is refused
     programs[0].good("lockf f ex 0 1");
     programs[1].good("lockf f ex 1 1");
     programs[0].waits("lockf f ex 1 1");
-    assert_eq!(programs[1].ask("lockf f ex 0 1"), "EDEADLOCK");
-    programs[1].good("lockf f un 0 0");
-    programs[0].is_done();
-    assert_eq!((locks_of(&served, "a"), locks_of(&served, "b")), (1, 0));
+    programs[1].say("lockf f ex 0 1");
+    let mut second = None;
+    until("one of them to be refused", || {
+        second = (0..2).find(|n| programs[*n].output.try_recv().is_ok_and(|said| said == "EDEADLOCK"));
+        second.is_some()
+    });
+    let second = second.expect("refused");
+    programs[second].good("lockf f un 0 0");
+    programs[1 - second].is_done();
+    let counts = [locks_of(&served, "a"), locks_of(&served, "b")];
+    assert_eq!((counts[1 - second], counts[second]), (1, 0));
 }
 
 #[test]
@@ -227,7 +250,7 @@ fn a_close_gives_locks_up_as_posix_says() {
             one.good(&format!("open f {}", path.display()));
         }
     }
-    assert_eq!((locks_of(&served, "a"), locks_of(&served, "b")), (0, 0));
+    until("no lock to be left", || (locks_of(&served, "a"), locks_of(&served, "b")) == (0, 0));
 }
 
 #[test]
@@ -271,12 +294,14 @@ fn others_do_not_notice_how_many_wait() {
         // more than a ring has for requests that do not wait
         let wait = |_| Command::new("flock").arg(&path).arg("true").spawn().expect("flock");
         let mut waiting: Vec<Child> = (0..300).map(wait).collect();
+        waiting.iter().for_each(asks_for_a_lock);
         std::thread::sleep(Duration::from_secs(1));
         let begun = Instant::now();
         for number in 0..50 {
             fs::write(path.with_extension(number.to_string()), "x").expect("written");
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        println!("50 files took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
         assert!(waiting.iter_mut().all(|child| child.try_wait().expect("asked").is_none()));
         holder.good("flock f un");
         assert!(waiting.iter_mut().all(|child| child.wait().expect("waited for").success()));
@@ -285,31 +310,16 @@ fn others_do_not_notice_how_many_wait() {
 
 #[test]
 fn a_machine_that_dies_loses_its_locks_with_its_session() {
-    let Some((served, a, b)) = three() else { return };
+    let Some((served, a, b)) = three_with(&["--no-keeper"]) else { return };
     let (mut one, mut other) = (Program::at(&a.path("file")), Program::at(&b.path("file")));
     one.good("flock f ex");
     other.waits("flock f ex");
     assert_eq!(locks_of(&served, "a"), 1);
-    let pid = mount_pid(&a);
-    // SAFETY: the daemon of the mount that this test has made.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
+    kill(a.pid().expect("its process"));
     other.still_waits();
     let number = sessions(&served).iter().find(|s| s["host"] == "a").expect("kept")["session"].to_string();
     served.ask(&["session", "end", &number]).good();
     other.is_done();
-}
-
-/// The process that serves a mount: it is the one that names its mount point.
-fn mount_pid(machine: &Machine) -> i32 {
-    let at = machine.at.to_str().expect("UTF-8");
-    let all = fs::read_dir("/proc").expect("processes").flatten();
-    let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_it = |pid: &i32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<_> = line.split(|byte| *byte == 0).collect();
-        words.contains(&at.as_bytes()) && words.contains(&&b"mount"[..])
-    };
-    pids.find(is_it).expect("the daemon of the mount")
 }
 
 #[test]

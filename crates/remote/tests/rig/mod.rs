@@ -5,9 +5,11 @@
 #[allow(clippy::disallowed_methods)]
 pub mod delay;
 pub mod fake;
+pub mod latch;
 pub mod proxy;
 pub mod raw;
 
+use latch::Latch;
 use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Attr, Make, NodeId, Op, Result};
@@ -35,10 +37,12 @@ pub struct Table {
     pub invites: Mutex<Vec<(String, Grant)>>,
     /// What gateways are told.
     pub told: Mutex<(u64, Vec<u8>)>,
-    /// Users by their tokens. One that begins with `slow` takes a while; of others nothing can be
-    /// said while [`Table::is_silent`].
+    /// Users by their tokens. One that begins with `slow` takes a while, one that begins with
+    /// `held` waits at the latch; of others nothing can be said while [`Table::is_silent`].
     pub tokens: Mutex<BTreeMap<String, CellUser>>,
     pub is_silent: AtomicBool,
+    /// The command `wait` waits there, too.
+    pub latch: Latch,
 }
 
 impl Hosts for Table {
@@ -66,6 +70,9 @@ impl Hosts for Table {
         if token.starts_with("slow") && wait == Wait::Allowed {
             Env::real().sleep(Duration::from_millis(300));
         }
+        if token.starts_with("held") && wait == Wait::Allowed {
+            self.latch.pass();
+        }
         if self.is_silent.load(Ordering::SeqCst) {
             return LoginAnswer::Later("ask again".into());
         }
@@ -77,7 +84,7 @@ impl Hosts for Table {
         !self.hosts.lock().expect("the hosts").is_empty()
     }
 
-    /// Says as many bytes as the text names, in pieces; `wait`: first it waits for three seconds.
+    /// Says as many bytes as the text names, in pieces; `wait`: first it waits at the latch.
     fn command(&self, asker: &Asker, text: &[u8], given: &Arc<Given>, tell: &mut dyn FnMut(&[u8]) -> bool) {
         let text = String::from_utf8_lossy(text);
         if text == "who" {
@@ -88,7 +95,7 @@ impl Hosts for Table {
             return echo(given, tell);
         }
         if text == "wait" {
-            Env::real().sleep(Duration::from_secs(3));
+            self.latch.pass();
         }
         let bytes: Vec<u8> = (0..text.parse().unwrap_or(0usize)).map(|n| (n % 251) as u8).collect();
         for piece in bytes.chunks(100_000) {
@@ -220,7 +227,13 @@ impl Rig {
 
     /// Starts a server where the one before has ended.
     pub fn start_again(&mut self) {
-        let listener = TcpListener::bind(self.at).expect("the port again");
+        // a client of another process may have it for a moment
+        let bind = |_| {
+            let bound = TcpListener::bind(self.at);
+            self.env.sleep(Duration::from_millis(if bound.is_ok() { 0 } else { 20 }));
+            bound.ok()
+        };
+        let listener = (0..500).find_map(bind).expect("the port again");
         self.server = Some(start(&self.env, (&self.cell, &self.gate), &self.table, listener));
     }
 
@@ -238,6 +251,27 @@ impl Rig {
 
     pub fn server(&self) -> &Server {
         self.server.as_ref().expect("a server")
+    }
+
+    /// Operations that a host has asked the server for.
+    pub fn asked_by(&self, host: &str) -> u64 {
+        let figures = self.server().host_figures();
+        figures.iter().find(|of| of.host == host).expect("a host that was here").requests
+    }
+
+    /// Waits until a client uses what it keeps: before its first keepalive is answered it asks for
+    /// everything.
+    pub fn keeps(&self, client: &Client) {
+        let host = client.host();
+        for _ in 0..3000 {
+            let before = self.asked_by(&host);
+            client.call(&user(0), Op::GetAttr { node: NodeId::ROOT }).expect("attributes");
+            if self.asked_by(&host) == before {
+                return;
+            }
+            self.env.sleep(Duration::from_millis(10));
+        }
+        panic!("{host} keeps nothing");
     }
 
     /// Waits until there are no more than so many connections and sessions.
@@ -353,9 +387,10 @@ pub fn server_keys() -> Keys {
     Keys::from_seed(&[9; 32]).expect("keys")
 }
 
-/// Listens at a port that the system gives to no other socket while a server is started anew.
+/// Listens at a port that the system gives to no other socket while a server is started anew, and
+/// that the tests of `lee` do not take, which have those from 10,000 on.
 fn listen(env: &Env) -> TcpListener {
-    let port = || 10_000 + u16::from_le_bytes(env.secret()) % 20_000;
+    let port = || 20_000 + u16::from_le_bytes(env.secret()) % 10_000;
     (0..1000).find_map(|_| TcpListener::bind(("127.0.0.1", port())).ok()).expect("a port")
 }
 
