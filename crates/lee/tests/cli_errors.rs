@@ -57,7 +57,7 @@ fn owners_and_names_are_checked() {
 fn a_cell_must_be_found() {
     let place = Place::new();
     let above = place.beside("");
-    run(lee(&["df"]).current_dir(&above)).bad(1, &["no cell found", "--cell DIR", "LEE_CELL", "lee up"]);
+    run(lee(&["df"]).current_dir(&above)).bad(1, &["no cell found", "--cell DIR", "LEE_CELL"]);
     run(lee(&["df"]).env("LEE_CELL", "").current_dir(&above)).bad(1, &["no cell found"]);
     run(lee(&["df"]).env("LEE_CELL", &place.dir)).bad(1, &[place.arg(), "no such directory", "LEE_CELL"]);
     fs::create_dir(&place.dir).expect("mkdir");

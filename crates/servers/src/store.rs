@@ -1,6 +1,6 @@
 //! What the protocol asks of a store.
 
-use crate::overview::overview;
+use crate::overview::{Overview, overview};
 use crate::record::{Record, State, decode, encode, record_name};
 use leeward_bucket::{Bucket, Error, Tag};
 use std::fmt;
@@ -106,14 +106,20 @@ fn failed(e: Error) -> Failed {
 }
 
 /// Says of processes that have held this lock, which the caller has now, that they have ended: they
-/// answer nothing any more (O11), and nobody needs to wait for the end of their terms.
+/// answer nothing any more (O11), and nobody needs to wait for the end of their terms. Records of
+/// those of whom that was known go: each server that begins reads all that there are.
 ///
 /// # Errors
 /// For a person: the store does not answer.
 pub fn predecessors_ended<S: Store>(store: &S, lock: &str) -> Result<(), String> {
-    for record in overview(store)?.servers {
-        if record.state == State::Alive && record.lock == lock && !lock.is_empty() {
-            order(store, &record.id, |record| record.state = State::Ended)?;
+    let Overview { map, servers, .. } = overview(store)?;
+    let is_in_map = |id: &String| map.owner.as_ref() == Some(id) || map.after.contains(id);
+    for record in servers.iter().filter(|record| record.lock == lock && !lock.is_empty()) {
+        match record.state {
+            State::Alive => _ = order(store, &record.id, |record| record.state = State::Ended)?,
+            State::Ended | State::Dead if is_in_map(&record.id) => (),
+            // it may as well stay
+            State::Ended | State::Dead => _ = store.delete(&record_name(&record.id)),
         }
     }
     Ok(())

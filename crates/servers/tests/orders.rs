@@ -135,6 +135,17 @@ fn whoever_has_the_lock_says_that_the_process_before_has_ended() {
     // it was no such process: it ends
     a.renewing.renew();
     assert!(a.term.is_over());
+    // the next one finds its record, which is of no use to anybody
+    predecessors_ended(&*cell.store, "lock of a").expect("said");
+    let ids = |cell: &Cell| -> Vec<String> {
+        overview(&*cell.store).expect("read").servers.into_iter().map(|record| record.id).collect()
+    };
+    assert_eq!(ids(&cell), ["b"]);
+    cell.pass(1_000_000_000, &mut [&mut b]);
+    // of one that the map names it stays
+    predecessors_ended(&*cell.store, "lock of b").expect("said");
+    predecessors_ended(&*cell.store, "lock of b").expect("said");
+    assert_eq!((cell.owner().as_deref(), ids(&cell)), (Some("b"), vec!["b".to_owned()]));
 }
 
 #[test]
