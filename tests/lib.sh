@@ -223,11 +223,11 @@ cell_start() {
   [ "$CHANNEL" != gateway ] || gateway_start
 }
 
-# free_port: one that nobody listens at, of those that the kernel gives to no client: a server that is started again has
-# it again.
+# free_port [FIRST COUNT]: one that nobody listens at, of those that the kernel gives to no client: a server that is started
+# again has it again.
 free_port() {
   local port
-  until port=$((12000 + RANDOM % 8000)) && ! (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do :; done
+  until port=$((${1:-12000} + RANDOM % ${2:-8000})) && ! (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null; do :; done
   echo "$port"
 }
 

@@ -105,7 +105,8 @@ other_machines_mount() {
 
 # As a user who may read the key of TLS and nothing else, at a port of the system's.
 a_gateway_has_no_rights() {
-  local token server=127.0.0.1:$((PORT + 1)) port=$((PORT % 900 + 100))
+  local token server=127.0.0.1:$((PORT + 1)) port
+  port=$(free_port 100 900)
   token=$(on lee host add door1 --gateway --json --cell /data | sed 's/.*"token":"\([^"]*\)".*/\1/')
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
     -keyout "$MACHINE/etc/leeward/door.key" -out "$MACHINE/etc/leeward/door.crt"
