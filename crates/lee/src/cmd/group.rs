@@ -8,7 +8,7 @@ use leeward_volume::admin::{self, GroupDetails, GroupInfo, GroupRanges};
 use std::path::PathBuf;
 
 /// Members in one request: their names fit into it.
-const MEMBERS_AT_ONCE: usize = 500;
+pub(super) const MEMBERS_AT_ONCE: usize = 500;
 
 /// Groups that users own: create, list, show, change and remove them
 ///

@@ -2,6 +2,7 @@
 //! that files have there.
 
 use super::Invocation;
+use super::group::MEMBERS_AT_ONCE;
 use crate::fail::{Fail, text};
 use crate::output;
 use crate::session::Session;
@@ -15,8 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Members in one request: their names fit into it.
-const MEMBERS_AT_ONCE: usize = 500;
 /// Longest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Conflicts that are told.
@@ -115,25 +114,26 @@ fn take_in(session: &mut Session, wanted: &Groups) -> Result<Done, Fail> {
         }
     }
     let is_new = |group: &&Group| !here.contains_key(&group.name);
-    for group in wanted.groups.iter().filter(is_new) {
-        let (name, gid) = (group.name.clone(), Some(group.gid));
-        session.ask(&GroupCreate { name, owner: None, gid, by: None })?;
+    let mut groups: Vec<(Group, &Group)> = Vec::new();
+    for group in &wanted.groups {
+        if is_new(&group) {
+            let (name, gid) = (group.name.clone(), Some(group.gid));
+            session.ask(&GroupCreate { name, owner: None, gid, by: None })?;
+        }
+        groups.push((as_it_is(session, group.name.clone())?, group));
     }
     let mut changed = BTreeSet::new();
     // who leaves goes first: a group that is to be in another one may have it as a member here
     for is_added in [false, true] {
-        for group in &wanted.groups {
-            if change_members(session, group, is_added)? {
+        for (was, group) in &groups {
+            if change_members(session, was, group, is_added)? {
                 changed.insert(&group.name);
             }
         }
     }
-    for group in &wanted.groups {
-        let name = group.name.clone();
-        if as_it_is(session, name.clone())?.owner != group.owner {
-            session.ask(&GroupSet { name, owner: group.owner.clone(), by: None })?;
-            changed.insert(&group.name);
-        }
+    for (_, group) in groups.iter().filter(|(was, group)| was.owner != group.owner) {
+        session.ask(&GroupSet { name: group.name.clone(), owner: group.owner.clone(), by: None })?;
+        changed.insert(&group.name);
     }
     let created = wanted.groups.iter().filter(is_new).count() as u64;
     let of_both = wanted.groups.len() as u64 - created;
@@ -171,11 +171,10 @@ fn refuse_conflicts(here: &BTreeMap<String, u32>, wanted: &Groups) -> Result<(),
 }
 
 /// Whether members of a group were added, or dropped.
-fn change_members(session: &mut Session, wanted: &Group, is_added: bool) -> Result<bool, Fail> {
-    let has = as_it_is(session, wanted.name.clone())?.members;
+fn change_members(session: &mut Session, was: &Group, wanted: &Group, is_added: bool) -> Result<bool, Fail> {
     let members: Vec<String> = match is_added {
-        true => wanted.members.difference(&has).cloned().collect(),
-        false => has.difference(&wanted.members).cloned().collect(),
+        true => wanted.members.difference(&was.members).cloned().collect(),
+        false => was.members.difference(&wanted.members).cloned().collect(),
     };
     for part in members.chunks(MEMBERS_AT_ONCE) {
         let (name, members) = (wanted.name.clone(), part.to_vec());

@@ -626,7 +626,7 @@ impl Opened<'_> {
                 Some(own) => own.turn.after_crash,
                 None => options.is_after_crash(dir),
             }),
-            member: self.own.map(|own| own.member.clone()),
+            member: self.own.map(Own::member),
             console: config.console.then(|| (sessions, config.console_url.clone())),
             commands: Arc::downgrade(&commands),
             lifecycle: self.lifecycle.clone(),
