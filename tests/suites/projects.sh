@@ -14,7 +14,7 @@ as() { (cd "$MNT" && exec setpriv --reuid "$1" --regid "$1" --init-groups --inh-
 
 refused() {
   if "$@" >"$WORK/refused" 2>&1; then say "was allowed: $*"; return 1; fi
-  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|look after no|that you look after|is changed by|only between projects|are made on the machine that serves|only root|may take and remove}" "$WORK/refused" ||
+  grep -qE "${WORDS:-Permission denied|Operation not permitted|only operators may|[Ff]or operators|for an operator to set|an operator says|look after no|that you look after|is changed by|only between projects|users make tokens for a week|only root|may take and remove}" "$WORK/refused" ||
     { cat "$WORK/refused"; return 1; }
 }
 json() { python3 -c "import json, sys; print(json.load(sys.stdin)$1)"; }
@@ -140,7 +140,8 @@ $ALICE key create $BEA
 $ALICE key revoke $BEA --all
 $ALICE user create robot --uid 70001
 $ALICE user disable $BEA
-$ALICE token create $ALICE --read
+$ALICE token create $BEA --read
+$ALICE token create $ALICE --read --for 8d
 $ALICE pool list
 $ALICE fsck
 $ALICE project set atlas --owner $ALICE:atlas
@@ -174,16 +175,28 @@ END
 }
 
 keys_of_ones_own() {
-  local id
-  if [ "$CHANNEL" = remote ]; then
-    WORDS='are made on the machine that serves the cell' refused as "$ALICE" "$LEE" key create
-    return
-  fi
+  local id token made_on
   id=$(as "$ALICE" "$LEE" key create --label laptop --json | json '["access_key_id"]')
   [ "$(as "$ALICE" "$LEE" key list --json | json '["keys"][0]["label"]')" = laptop ]
   [ "$(as "$BEA" "$LEE" key list --json | json '["keys"]')" = '[]' ]
   refused as "$BEA" "$LEE" key revoke "$ALICE" "$id"
+  made_on=$(as "$ALICE" "$LEE" key list --json | json '["keys"][0].get("host")')
+  if [ "$CHANNEL" = remote ]; then
+    # where a key was made is known when that machine goes
+    [ "$made_on" = machine ]
+    WORDS='1 S3 keys of 1 users were made on machine' refused lee host remove machine
+    # a machine that may not use all of the cell makes none
+    lee host set machine --read-only >/dev/null
+    WORDS='may not use all of the cell' refused as "$ALICE" "$LEE" key create
+    WORDS='may not use all of the cell' refused as "$ALICE" "$LEE" token create --read
+    lee host set machine --read-write >/dev/null
+  else
+    [ "$made_on" = None ]
+  fi
   as "$ALICE" "$LEE" key revoke "$ALICE" "$id"
+  token=$(as "$ALICE" "$LEE" token create --path "$MNT/projects/atlas/raw" --read --for 10m)
+  [ "${#token}" -gt 100 ]
+  as "$ALICE" "$LEE" token revoke "$ALICE"
 }
 
 projects_nest() {

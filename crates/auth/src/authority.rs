@@ -281,8 +281,6 @@ impl Authority {
 
 /// Signs tokens for a user.
 fn signer<'a>(accounts: &'a Accounts, user: &'a str) -> Result<Signer<'a>, Refusal> {
-    let newest = accounts.newest_signing_key();
     let none = || Refusal::Unavailable("the cell has no key to sign tokens with".into());
-    let (number, key) = newest.ok_or_else(none)?;
-    Ok(Signer { number, secret: &key.secret, generation: accounts.generation(user), user })
+    Signer::of(accounts, user).ok_or_else(none)
 }

@@ -205,7 +205,14 @@ pub struct Minted {
     pub expires_in: i64,
 }
 
-impl Signer<'_> {
+impl<'a> Signer<'a> {
+    /// Signs for this user with the newest of the keys that a cell signs tokens with, if it has
+    /// any.
+    pub fn of(accounts: &'a Accounts, user: &'a str) -> Option<Signer<'a>> {
+        let (number, key) = accounts.newest_signing_key()?;
+        Some(Signer { number, secret: &key.secret, generation: accounts.generation(user), user })
+    }
+
     /// Makes a token; `id` tells it from others in logs.
     ///
     /// # Errors

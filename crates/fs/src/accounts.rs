@@ -67,6 +67,8 @@ pub struct KeyRecord {
     pub secret: Secret,
     /// The user's name for it.
     pub label: String,
+    /// The host on which it was made; `None`: a machine that served the cell, or nobody noted it.
+    pub host: Option<String>,
     /// Time of creation, seconds since 1970.
     pub created_secs: i64,
 }
@@ -169,6 +171,13 @@ impl HostRecord {
     /// Whether the host may act as this user. Root may still be squashed.
     pub fn may_act_as(&self, uid: u32) -> bool {
         self.uids.is_empty() || self.uids.iter().any(|range| (range.first..=range.last).contains(&uid))
+    }
+
+    /// Whether the host is believed in everything, and bounded in nothing. Only there users get
+    /// what opens the doors: that is good for all of the cell.
+    pub fn is_unbounded(&self) -> bool {
+        let is_bounded = !self.volumes.is_empty() || !self.uids.is_empty() || self.read_only || self.mirror;
+        self.trust == Trust::Host && !is_bounded
     }
 }
 

@@ -52,6 +52,7 @@ mod size;
 mod srr;
 mod summary;
 mod system;
+mod tokens;
 mod when;
 
 use std::io::Write;

@@ -158,8 +158,13 @@ mod tests {
         let usage = Usage { bytes: 1, files: 2, dirs: 3 };
         assert_eq!(json(&usage), r#"{"reply":"usage","bytes":1,"files":2,"dirs":3}"#);
         assert_eq!(json(&Restored(usage)), r#"{"reply":"restored","bytes":1,"files":2,"dirs":3}"#);
-        let key =
-            KeyInfo { user: "u".into(), access_key_id: "k".into(), label: String::new(), created_secs: 0 };
+        let key = KeyInfo {
+            user: "u".into(),
+            access_key_id: "k".into(),
+            label: String::new(),
+            created_secs: 0,
+            host: None,
+        };
         let secret_access_key = "s".into();
         assert_eq!(
             json(&NewKey { key, secret_access_key }),

@@ -4,14 +4,15 @@
 //! For a moment neither may be possible: a process is just starting or ending, or another command
 //! has the cell open. The session tries again for some seconds.
 
+use crate::control::NewToken;
 use crate::control::client::{Client, Unreached};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::lock::{self, CellLock, Holder, NotTaken};
-use crate::{control, groups, place, settings, system};
+use crate::{control, groups, place, settings, system, tokens};
 use leeward_env::{Ctx, Env};
 use leeward_volume::Cell;
-use leeward_volume::admin::{Progress, Request};
+use leeward_volume::admin::{Progress, Request, TokenMake};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,19 +80,44 @@ impl Session {
         request: &R,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<R::Reply, Fail> {
+        if let Some(client) = self.serving()? {
+            return client.admin(request, progress);
+        }
+        let cell = self.own()?;
+        groups::refuse_unknown(&cell.accounts(), &request.clone().into())?;
+        Ok(cell.admin_as(&self.caller, request, progress)?)
+    }
+
+    /// Asks for a token.
+    ///
+    /// # Errors
+    /// As [`Session::ask`].
+    pub fn make_token(&mut self, wanted: &TokenMake) -> Result<NewToken, Fail> {
+        if let Some(client) = self.serving()? {
+            return client.make_token(wanted);
+        }
+        let cell = self.own()?;
+        let made = tokens::make(wanted, |request| {
+            cell.admin_as(&self.caller, wanted, &mut |_| ())?;
+            tokens::sign_in(cell, &wanted.user, request, self.env.random())
+        });
+        Ok(made?)
+    }
+
+    /// The process that serves the cell; `None`: nobody does, and it is open here.
+    fn serving(&mut self) -> Result<Option<Client>, Fail> {
         if self.own.is_none() {
             match self.reach()? {
-                Reached::Serving(client) => return client.admin(request, progress),
+                Reached::Serving(client) => return Ok(Some(client)),
                 Reached::Own(own) => self.own = Some(own),
             }
         }
-        match &self.own {
-            Some(own) => {
-                groups::refuse_unknown(&own.cell.accounts(), &request.clone().into())?;
-                Ok(own.cell.admin_as(&self.caller, request, progress)?)
-            }
-            None => Err(Fail::new(format!("{}: not open", self.cell))),
-        }
+        Ok(None)
+    }
+
+    fn own(&self) -> Result<&Cell, Fail> {
+        let own = self.own.as_ref().ok_or_else(|| Fail::new(format!("{}: not open", self.cell)))?;
+        Ok(&own.cell)
     }
 
     /// Whether the cell is open here, and the process that served it last did not end in order.

@@ -381,11 +381,22 @@ fn records_of_users_and_keys_are_as_they_were() {
         assert_eq!(UserRecord::decode(&record.encode()), Ok(record.clone()));
         assert!(UserRecord::decode(&record.encode()[..golden.len() / 2 - 1]).is_err());
     }
-    let key =
-        KeyRecord { user: "bob".into(), secret: Secret::new("xyz"), label: "l".into(), created_secs: 7 };
-    assert_eq!(hex(&key.encode()), "0100000000000000000703626f620378797a6c");
-    assert_eq!(KeyRecord::decode(&key.encode()), Ok(key.clone()));
-    assert!(KeyRecord::decode(&key.encode()[..16]).is_err());
+    let key = KeyRecord {
+        user: "bob".into(),
+        secret: Secret::new("xyz"),
+        label: "l".into(),
+        host: None,
+        created_secs: 7,
+    };
+    let of_host = KeyRecord { host: Some("n7".into()), ..key.clone() };
+    for (record, golden, cut) in [
+        (key, "0100000000000000000703626f620378797a6c", 16),
+        (of_host, "0101000000000000000703626f620378797a026e376c", 20),
+    ] {
+        assert_eq!(hex(&record.encode()), golden);
+        assert_eq!(KeyRecord::decode(&record.encode()), Ok(record.clone()));
+        assert!(KeyRecord::decode(&record.encode()[..cut]).is_err());
+    }
     let signing = SigningRecord { secret: [0xab; 32], created_secs: 8 };
     assert_eq!(hex(&signing.encode()), format!("01000000000000000008{}", "ab".repeat(32)));
     assert_eq!(SigningRecord::decode(&signing.encode()), Ok(signing.clone()));

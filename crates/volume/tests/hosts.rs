@@ -54,7 +54,7 @@ impl Rig {
     }
 
     fn remove(&self, name: &str) {
-        self.admin(&admin::HostRemove { name: name.into() });
+        self.admin(&admin::HostRemove { name: name.into(), revoke_keys: None });
     }
 
     /// Cuts the power, and opens what is on the disk then.
@@ -307,7 +307,7 @@ fn what_makes_no_sense_is_refused() {
         (set("b").into(), libc::ENOENT),
         (admin::HostSet { volumes: Some(volumes()), ..set("a") }.into(), libc::ENOENT),
         (admin::HostInvite { name: "b".into(), valid_secs: 1 }.into(), libc::ENOENT),
-        (admin::HostRemove { name: "b".into() }.into(), libc::ENOENT),
+        (admin::HostRemove { name: "b".into(), revoke_keys: None }.into(), libc::ENOENT),
     ];
     for (request, errno) in wrong {
         let failure = rig.cell.admin_any(&Ctx::system(), &request, &mut |_| ()).expect_err("refused");
@@ -369,4 +369,36 @@ fn an_older_cell_gets_hosts_when_it_is_opened() {
     let cell = open();
     assert_eq!(cell.accounts(), before);
     cell.close().expect("closed");
+}
+
+#[test]
+fn keys_that_users_made_on_a_host_go_with_it_or_stay_as_is_asked() {
+    let mut rig = Rig::new();
+    rig.admin(&admin::UserCreate { name: "bob".into(), uid: Some(7), gids: Vec::new() });
+    let key = |rig: &Rig, host: Option<&str>| {
+        let host = host.map(String::from);
+        rig.ask(&admin::KeyCreate { user: "bob".into(), label: String::new(), host }).map(|new| new.key)
+    };
+    for name in ["a", "b", "c"] {
+        rig.admin(&host(name));
+    }
+    rig.admin(&HostAdd { read_only: true, ..host("bounded") });
+    for other in ["bounded", "gone"] {
+        assert_eq!(key(&rig, Some(other)).expect_err("not from there").errno, libc::EPERM, "{other}");
+    }
+    let (here, on_a) = (key(&rig, None).expect("here"), key(&rig, Some("a")).expect("on a"));
+    let on_b = key(&rig, Some("b")).expect("on b");
+    assert_eq!((here.host.as_deref(), on_a.host.as_deref()), (None, Some("a")));
+    rig.reopen();
+    let remove =
+        |rig: &Rig, name: &str, revoke_keys| rig.ask(&admin::HostRemove { name: name.into(), revoke_keys });
+    let refused = remove(&rig, "a", None).expect_err("it has a key");
+    assert!(refused.errno == libc::EBUSY && refused.message.contains("--revoke-keys"), "{refused}");
+    assert_eq!(remove(&rig, "a", Some(true)).expect("removed").keys, [on_a]);
+    assert_eq!(remove(&rig, "b", Some(false)).expect("removed").keys, std::slice::from_ref(&on_b));
+    assert_eq!(remove(&rig, "c", None).expect("removed").keys, []);
+    rig.reopen();
+    let mut left = rig.admin(&admin::KeyList { user: None }).keys;
+    left.sort_by_key(|key| key.host.clone());
+    assert_eq!(left, [here, on_b]);
 }

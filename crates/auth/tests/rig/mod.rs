@@ -187,7 +187,7 @@ pub fn accounts() -> Accounts {
         [("KEYOFBOB", "bob"), ("KEYOFCAROL", "carol"), ("KEYOFALICE", "alice"), ("KEYOFROOT", "root")]
     {
         let secret = Secret::new(format!("secret of {of}"));
-        let record = KeyRecord { user: of.into(), secret, label: String::new(), created_secs: 0 };
+        let record = KeyRecord { user: of.into(), secret, label: String::new(), host: None, created_secs: 0 };
         accounts.apply(AccountChange::Key(id.into(), Some(record)));
     }
     let record = SigningRecord { secret: SIGNING, created_secs: 0 };

@@ -3,10 +3,9 @@
 use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::when;
+use crate::{size, when};
 use leeward_fs::accounts::{Trust, UidRange};
 use leeward_volume::admin::{self, HostInfo, NewHost};
-use serde_json::json;
 
 /// Add, invite, list, show, change and remove hosts
 ///
@@ -64,9 +63,18 @@ enum Action {
     /// Change what a host may do, from its next request on; what is not named stays
     Set(SetArgs),
     /// Remove a host: it is out at once
+    ///
+    /// S3 keys that users made on it (lee key create) go on without it. Where there are any, say
+    /// what is to become of them.
     Remove {
         /// Name
         name: String,
+        /// Revoke the S3 keys that were made on it
+        #[arg(long, conflicts_with = "keep_keys")]
+        revoke_keys: bool,
+        /// Leave the S3 keys that were made on it
+        #[arg(long)]
+        keep_keys: bool,
     },
 }
 
@@ -172,7 +180,10 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
             let host = invocation.ask("host set", &set_request(args))?;
             output::reply(invocation.format, &host, || details(&host, now_secs(invocation)))
         }
-        Action::Remove { name } => remove(invocation, &name),
+        Action::Remove { name, revoke_keys, keep_keys } => {
+            let revoke_keys = (revoke_keys || keep_keys).then_some(revoke_keys);
+            remove(invocation, admin::HostRemove { name, revoke_keys })
+        }
     }
 }
 
@@ -318,10 +329,16 @@ fn trust(host: &HostInfo) -> &'static str {
     }
 }
 
-fn remove(invocation: &Invocation, name: &str) -> Result<(), Fail> {
-    invocation.ask("host remove", &admin::HostRemove { name: name.into() })?;
-    output::show(invocation.format, &json!({"reply": "done", "name": name}), || {
-        format!("removed host {name}: it is out, and its key and its token let nobody in")
+fn remove(invocation: &Invocation, request: admin::HostRemove) -> Result<(), Fail> {
+    let removed = invocation.ask("host remove", &request)?;
+    output::reply(invocation.format, &removed, || {
+        let keys = size::counted(removed.keys.len() as u64, "S3 key", "S3 keys");
+        let of_keys = match (removed.keys.is_empty(), removed.keys_revoked) {
+            (true, _) => String::new(),
+            (false, true) => format!("; revoked {keys} that users made on it"),
+            (false, false) => format!("; {keys} that users made on it go on"),
+        };
+        format!("removed host {}: it is out, and its key and its token let nobody in{of_keys}", removed.name)
     })
 }
 

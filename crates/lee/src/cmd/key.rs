@@ -3,15 +3,16 @@
 use super::{Invocation, user};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::{size, system, when};
+use crate::{size, when};
 use leeward_volume::admin::{self, KeyInfo};
 
 /// Create, list and revoke S3 keys
 ///
 /// A key opens the S3 door, and as name and password the WebDAV door, with all rights of its user.
 /// Its secret is shown only once, when the key is made. If it is lost, make another key. `--json`
-/// prints access_key_id and secret_access_key. On the machine that serves the cell everybody may do
-/// this for himself; for others, operators do.
+/// prints access_key_id and secret_access_key. Everybody may do this for himself, also on another
+/// machine that mounts the cell, if the cell believes that machine and lets it use all volumes. For
+/// others, operators do.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -52,24 +53,16 @@ enum Action {
 /// What the cell says, or that there is no such user.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { user, label } => create(invocation, user.map_or_else(own_name, Ok)?, label),
-        Action::List { user } => list(invocation, user.or_else(|| own_name().ok())),
+        Action::Create { user, label } => create(invocation, user.map_or_else(user::own_name, Ok)?, label),
+        Action::List { user } => list(invocation, user.or_else(|| user::own_name().ok())),
         Action::Revoke { user, access_key_id, .. } => revoke(invocation, user, access_key_id),
-    }
-}
-
-/// The name of the user who gives the command.
-fn own_name() -> Result<String, Fail> {
-    match system::uid() {
-        0 => Err(Fail::new("name a user: nobody acts as root through a door")),
-        uid => Ok(system::user_name(uid)),
     }
 }
 
 fn create(invocation: &Invocation, name: String, label: String) -> Result<(), Fail> {
     let new = invocation.session("key create", |_, session| {
         user::ensure(session, &name)?;
-        session.ask(&admin::KeyCreate { user: name, label })
+        session.ask(&admin::KeyCreate { user: name, label, host: None })
     })?;
     output::reply(invocation.format, &new, || {
         format!(
@@ -89,10 +82,12 @@ fn list(invocation: &Invocation, user: Option<String>) -> Result<(), Fail> {
             ("USER", Side::Left),
             ("ACCESS KEY ID", Side::Left),
             ("CREATED", Side::Left),
+            ("ON", Side::Left),
             ("LABEL", Side::Left),
         ];
         let row = |key: &KeyInfo| {
-            [key.user.clone(), key.access_key_id.clone(), when::utc(key.created_secs), key.label.clone()]
+            let on = key.host.as_deref().unwrap_or("-").to_owned();
+            [key.user.clone(), key.access_key_id.clone(), when::utc(key.created_secs), on, key.label.clone()]
         };
         Table::new(&columns).rows(&reply.keys, row).to_string()
     })

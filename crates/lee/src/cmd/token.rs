@@ -2,8 +2,8 @@
 
 use super::{Invocation, user};
 use crate::fail::Fail;
-use crate::{mounts, output, system, when};
-use leeward_auth::{CellPath, Signer, TokenRequest, activities};
+use crate::{mounts, output, when};
+use leeward_auth::activities;
 use leeward_volume::admin;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,9 @@ use std::time::Duration;
 /// both, until a time. It is a macaroon: its holder can narrow it further without asking anybody.
 /// Clients of the grid send it as a bearer token (`Authorization: Bearer TOKEN`; curl
 /// --oauth2-bearer; rclone --webdav-bearer-token). It is printed once and stored nowhere. It ends
-/// at its time, by `lee token revoke`, or when its user is disabled.
+/// at its time, by `lee token revoke`, or when its user is disabled. Everybody may make tokens for
+/// himself, for a week at most, also on another machine that mounts the cell, if the cell believes
+/// that machine and lets it use all volumes. For others, operators do.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -26,8 +28,8 @@ pub struct Args {
 enum Action {
     /// Print a new token
     Create {
-        /// The user it acts as, of this machine or of the cell
-        user: String,
+        /// The user it acts as, of this machine or of the cell [default: you]
+        user: Option<String>,
         /// The path it is good for, with all below: in the cell, or below its mount
         #[arg(long, default_value = "/")]
         path: PathBuf,
@@ -59,6 +61,7 @@ enum Action {
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Create { user, path, read, write, span } => {
+            let user = user.map_or_else(user::own_name, Ok)?;
             create(invocation, &user, &path, (read, write), span)
         }
         Action::Revoke { user, .. } => revoke(invocation, user),
@@ -72,25 +75,15 @@ fn create(
     (read, write): (bool, bool),
     span: Duration,
 ) -> Result<(), Fail> {
-    let (path, key) = invocation.session("token create", |cell, session| {
-        let path = mounts::path_in_cell(cell.path(), path)?;
-        if !user::is_known(session, name)? {
-            user::refuse_root(name, system::user(name)?)?;
-        }
-        Ok((path, session.ask(&admin::TokenKeyShow { user: name.into() })?))
-    })?;
-    let activities = activities(read, write);
     let until_secs = (invocation.env.wall() / 1_000_000_000) as i64 + span.as_secs().max(1) as i64;
-    let at = CellPath::parse(&path).map_err(|e| Fail::new(format!("{path}: {e}")))?;
-    let wish = TokenRequest { path: Some(at), activities: Some(activities.clone()), until_secs };
-    let signer = Signer { number: key.number, secret: &key.secret, generation: key.generation, user: name };
-    let token =
-        signer.mint(invocation.env.random(), "leeward", &wish).map_err(|e| Fail::new(e.to_string()))?;
-    let shown = json!({
-        "token": token, "user": name, "path": path, "activities": activities, "until_secs": until_secs,
-    });
-    output::note(&format!("lee: a token for {name} at {path}, good until {}", when::utc(until_secs)));
-    output::show(invocation.format, &shown, || token.clone())
+    let new = invocation.session("token create", |cell, session| {
+        let path = mounts::path_in_cell(cell.path(), path)?;
+        user::ensure(session, name)?;
+        let activities = activities(read, write);
+        session.make_token(&admin::TokenMake { user: name.into(), path, activities, until_secs })
+    })?;
+    output::note(&format!("lee: a token for {name} at {}, good until {}", new.path, when::utc(until_secs)));
+    output::show(invocation.format, &json!(new), || new.token.clone())
 }
 
 fn revoke(invocation: &Invocation, name: Option<String>) -> Result<(), Fail> {

@@ -121,6 +121,14 @@ pub(super) fn refuse_root(name: &str, there: Option<system::Owner>) -> Result<()
     }
 }
 
+/// The name of the user who gives the command.
+pub(super) fn own_name() -> Result<String, Fail> {
+    match system::uid() {
+        0 => Err(Fail::new("name a user: nobody acts as root through a door")),
+        uid => Ok(system::user_name(uid)),
+    }
+}
+
 /// Makes a record of a user of this machine where the cell has none.
 pub(super) fn ensure(session: &mut Session, name: &str) -> Result<(), Fail> {
     if is_known(session, name)? {

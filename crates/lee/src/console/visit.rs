@@ -8,14 +8,14 @@ use super::request::Known;
 use super::sealed::OnItsWay;
 use super::sessions::{Session, Sessions, Told, Who};
 use super::{Problem, Reply, Seat, Shared};
-use crate::control::{Call, Flows, MachineSession, Running, last_answer};
+use crate::control::{Call, Flows, MachineSession, NewToken, Running, last_answer};
 use crate::system;
 use hyper::StatusCode;
 use leeward_auth::{Authority, Gone, Refusal, SignOn};
 use leeward_door::{FairPermit, Files, Path, Principal, Tree};
 use leeward_env::{Door, Env};
 use leeward_fs::Error;
-use leeward_volume::admin::{Failure, Request};
+use leeward_volume::admin::{Failure, Request, TokenMake};
 use maud::Markup;
 use serde::de::DeserializeOwned;
 use std::future::Future;
@@ -184,6 +184,14 @@ impl<'a> Visit<'a> {
     /// What the cell says.
     pub fn ask<R: Request>(&self, request: &R) -> Result<R::Reply, Failure> {
         self.call(&Call::Admin { request: request.clone().into() })
+    }
+
+    /// Makes a token, which nothing keeps.
+    ///
+    /// # Errors
+    /// What the cell says.
+    pub fn make_token(&self, wanted: TokenMake) -> Result<NewToken, Failure> {
+        self.call(&Call::MakeToken { wanted })
     }
 
     /// How the process does.

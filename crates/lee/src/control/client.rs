@@ -2,14 +2,14 @@
 
 use super::server::peer;
 use super::{
-    Answer, Call, ConsoleLink, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, Running,
-    ShownToken, SocketPath, read_line, write_line,
+    Answer, Call, ConsoleLink, Flows, LINE_BYTES_MAX, Line, LoggedIn, MachineSession, MountState, NewToken,
+    Running, ShownToken, SocketPath, read_line, write_line,
 };
 use crate::backup::{BackupCall, BackupStatus};
 use crate::fail::{Fail, text};
 use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
-use leeward_volume::admin::{Failure, Progress, Request};
+use leeward_volume::admin::{Failure, Progress, Request, TokenMake};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
@@ -171,6 +171,14 @@ impl Client {
     /// Why there is none, or that there is no answer.
     pub fn console_link(self) -> Result<ConsoleLink, Fail> {
         self.answer_soon(&Call::ConsoleLink)
+    }
+
+    /// Asks for a token; waits as long as it takes.
+    ///
+    /// # Errors
+    /// What the cell says, or that there is no answer.
+    pub fn make_token(self, wanted: &TokenMake) -> Result<NewToken, Fail> {
+        self.answer(&Call::MakeToken { wanted: wanted.clone() }, &mut |_| ())
     }
 
     /// Ends a login; `None`: there was none. Waits as long as it takes.

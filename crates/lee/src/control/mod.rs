@@ -21,7 +21,7 @@ use crate::mirror::MirrorCall;
 use leeward_env::disk::held::HeldDir;
 use leeward_remote::{HostFigures, Loss};
 use leeward_vfs::ledger::Report;
-use leeward_volume::admin::{AnyRequest, Failure, Progress};
+use leeward_volume::admin::{AnyRequest, Failure, Progress, TokenMake};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -95,6 +95,11 @@ pub enum Call {
     },
     /// A link that logs the user who asks in to the console. The answer is [`ConsoleLink`].
     ConsoleLink,
+    /// A token for a user. The answer is [`NewToken`].
+    MakeToken {
+        /// Whose, and what it is good for.
+        wanted: TokenMake,
+    },
     /// A gateway asks for the groups of the cell in which a user is. The answer is their numbers.
     FindGroups {
         /// Name of the user.
@@ -302,6 +307,27 @@ pub struct ConsoleLink {
 impl fmt::Debug for ConsoleLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConsoleLink(for {})", self.user)
+    }
+}
+
+/// A token that was just made; nothing keeps it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewToken {
+    /// The token.
+    pub token: String,
+    /// As whom its holder acts.
+    pub user: String,
+    /// Where it is good, with all below.
+    pub path: String,
+    /// What for, as macaroons name it.
+    pub activities: Vec<String>,
+    /// Until when, seconds since 1970.
+    pub until_secs: i64,
+}
+
+impl fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewToken(of {})", self.user)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::users::Turns;
 use super::{
-    Answer, CALL_BYTES_MAX, Call, ConsoleLink, Flows, Line, MachineSession, Running, SocketPath,
+    Answer, CALL_BYTES_MAX, Call, ConsoleLink, Flows, Line, MachineSession, NewToken, Running, SocketPath,
     not_understood, read_line, write_line,
 };
 use crate::backup::{BackupCall, BackupStatus};
@@ -17,7 +17,7 @@ use crate::locate::CellDir;
 use crate::mirror::{MirrorCall, MirrorStatus};
 use crate::system;
 use leeward_env::{Ctx, Env, Groups};
-use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
+use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, TokenMake};
 use serde::Serialize;
 use std::fs::Permissions;
 use std::io::{self, BufReader, Read, Write};
@@ -65,6 +65,8 @@ pub trait Service: Send + Sync + 'static {
     /// A link that logs in to the console. `host`: the machine on which it was asked for, if that
     /// is another one.
     fn console_link(&self, who: Who, host: Option<&str>) -> Result<ConsoleLink, Failure>;
+    /// Makes a token, which the caller may have.
+    fn make_token(&self, caller: &Ctx, wanted: &TokenMake) -> Result<NewToken, Failure>;
     /// Does what is asked about mirrors.
     fn mirrors(
         &self,
@@ -448,6 +450,7 @@ pub fn answer_operator(
         Call::Backup { about } => last_line("backups", service.backups(about, progress)?),
         Call::Mirror { about } => last_line("mirrors", service.mirrors(about, progress)?),
         Call::ConsoleLink => last_line("console-link", service.console_link(operator(caller.uid), None)?),
+        Call::MakeToken { wanted } => last_line("token", service.make_token(caller, wanted)?),
         Call::Down
         | Call::Mount
         | Call::Login { .. }

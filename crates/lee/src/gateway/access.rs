@@ -173,7 +173,7 @@ impl Access {
         }
         for of in &self.keys {
             let (user, secret, label) = (of.user.clone(), Secret::new(of.secret.as_str()), of.label.clone());
-            let record = KeyRecord { user, secret, label, created_secs: of.created_secs };
+            let record = KeyRecord { user, secret, label, host: None, created_secs: of.created_secs };
             accounts.apply(AccountChange::Key(of.id.clone(), Some(record)));
         }
         for of in &self.signing {
@@ -205,8 +205,13 @@ mod tests {
         let numbers = Some(Numbers { uid: 7, gids: vec![8, 9] });
         let user = UserRecord { numbers, disabled: false, generation: 3, created_secs: 4 };
         let of_machine = UserRecord { numbers: None, disabled: true, ..user.clone() };
-        let key =
-            KeyRecord { user: "a".into(), secret: Secret::new("s"), label: "l".into(), created_secs: 5 };
+        let key = KeyRecord {
+            user: "a".into(),
+            secret: Secret::new("s"),
+            label: "l".into(),
+            host: None,
+            created_secs: 5,
+        };
         let signing = SigningRecord { secret: [0xab; 32], created_secs: 6 };
         accounts.apply(AccountChange::User("a".into(), user));
         accounts.apply(AccountChange::User("b".into(), of_machine));

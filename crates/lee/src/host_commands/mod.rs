@@ -24,7 +24,7 @@ use crate::settings::SrrConfig;
 use crate::system;
 use leeward_auth::UserDatabase;
 use leeward_env::{Ctx, Env};
-use leeward_fs::accounts::Trust;
+use leeward_fs::accounts::HostRecord;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::groups::cell_name;
 use leeward_fs::rights::{self, R, X};
@@ -110,6 +110,9 @@ const HOUR: u64 = 3_600_000_000_000;
 /// Longest name of a member of a group: of a group that has the longest name of a user in it.
 const MEMBER_BYTES_MAX: usize = 97;
 
+/// Longest validity of a token that a user makes: a week, and what two clocks may differ by.
+const TOKEN_SECS_MAX: i64 = 7 * 86_400 + 300;
+
 type Checked<T> = Result<T, Failure>;
 
 /// Runs the commands.
@@ -175,12 +178,7 @@ impl HostCommands {
     /// Whether users of another machine may have sessions in the console that began there: it is
     /// believed in who they are, and bounded in nothing.
     pub fn lets_in(&self, host: &str) -> bool {
-        let accounts = self.cell.accounts();
-        accounts.host(host).is_some_and(|host| {
-            let is_bounded =
-                !host.volumes.is_empty() || !host.uids.is_empty() || host.read_only || host.mirror;
-            host.trust == Trust::Host && !is_bounded
-        })
+        self.cell.accounts().host(host).is_some_and(HostRecord::is_unbounded)
     }
 
     /// From now on this answers.
@@ -222,7 +220,8 @@ impl HostCommands {
     ) -> Checked<Vec<u8>> {
         let service =
             self.service().ok_or_else(|| failure(libc::EAGAIN, "the server is just starting or ending"))?;
-        let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker) };
+        let now_secs = (self.env.wall() / 1_000_000_000) as i64;
+        let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker), now_secs };
         let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
         if asker.grant.mirror {
             let Call::Admin { request } = call else { return Err(for_operators()) };
@@ -266,6 +265,12 @@ impl HostCommands {
             Call::Flows => Ok(last_line("flows", eyes.flows(service.flows()))),
             Call::ConsoleLink => {
                 eyes.console_link(&*service, self).map(|link| last_line("console-link", link))
+            }
+            Call::MakeToken { wanted } => {
+                let request = AnyRequest::from(wanted.clone());
+                self.count_change(asker.ctx.uid, &request)?;
+                check(&eyes, &request)?;
+                service.make_token(&eyes.ctx, wanted).map(|made| last_line("token", made))
             }
             Call::Sessions
             | Call::EndSession { .. }
@@ -351,6 +356,9 @@ fn narrowed(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<AnyRequest> {
     Ok(match request {
         AnyRequest::UsageReport(r) => AnyRequest::from(eyes.own_usage(r)?),
         AnyRequest::GroupList(_) => in_name_of(&eyes.name()?, request),
+        AnyRequest::KeyCreate(r) => {
+            AnyRequest::from(admin::KeyCreate { host: eyes.host().map(str::to_owned), ..r.clone() })
+        }
         _ if request.refresh() == Refresh::Groups => in_name_of(&eyes.name()?, request),
         _ => request.clone(),
     })
@@ -406,16 +414,18 @@ fn check(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<()> {
             let is_its_own = eyes.volumes().is_none_or(|names| names.contains(name));
             if is_its_own { Ok(()) } else { Err(refused(libc::ENOENT, format!("no volume {name}"))) }
         }
-        A::KeyCreate(r) => eyes.is_here(&r.user),
-        A::KeyRevoke(r) => eyes.is_here(&r.user),
-        A::TokenMake(r) => eyes.is_here(&r.user),
+        A::KeyCreate(r) => eyes.may_open_doors(&r.user),
+        A::KeyRevoke(r) => eyes.may_open_doors(&r.user),
+        A::TokenMake(r) => eyes.may_open_doors(&r.user).and_then(|()| eyes.ends_soon(r.until_secs)),
         A::TokenRevoke(r) => {
-            r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.is_here(user))
+            r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.may_open_doors(user))
         }
-        A::KeyList(r) => r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.is_here(user)),
-        A::UserShow(r) => eyes.is_here(&r.name),
-        A::UserList(_) if eyes.ctx.uid != 0 => eyes.name().and_then(|own| eyes.is_here(&own)),
-        A::UserCreate(r) if r.uid.is_none() && r.gids.is_empty() => eyes.is_here(&r.name),
+        A::KeyList(r) => {
+            r.user.as_deref().map_or_else(|| Err(for_operators()), |user| eyes.may_open_doors(user))
+        }
+        A::UserShow(r) => eyes.may_open_doors(&r.name),
+        A::UserList(_) if eyes.ctx.uid != 0 => eyes.name().and_then(|own| eyes.may_open_doors(&own)),
+        A::UserCreate(r) if r.uid.is_none() && r.gids.is_empty() => eyes.may_open_doors(&r.name),
         _ => eyes.check_groups(request).unwrap_or(as_delegate),
     }
 }
@@ -505,6 +515,8 @@ struct Eyes<'a> {
     asker: &'a Asker,
     /// The user.
     ctx: Ctx,
+    /// Seconds since 1970.
+    now_secs: i64,
 }
 
 impl Eyes<'_> {
@@ -547,22 +559,36 @@ impl Eyes<'_> {
         })
     }
 
-    /// A key opens doors for all that its user may, wherever it is used, and lasts: so only who is
-    /// the user on the machine that serves the cell gets one, not who is said to be elsewhere.
-    fn is_here(&self, user: &str) -> Checked<()> {
+    /// Keys and tokens open doors for all that their user may, wherever they are used. So they are
+    /// made, seen and revoked where the machine's word says who is the user, and is good for all of
+    /// the cell.
+    fn may_open_doors(&self, user: &str) -> Checked<()> {
         if self.ctx.uid == 0 || self.name()? != user {
             return Err(for_operators());
         }
-        match self.asker.host.is_empty() {
-            true => Ok(()),
-            false => {
-                let text = format!(
-                    "keys and tokens of yours are made on the machine that serves the cell, {}",
-                    system::host()
-                );
-                Err(refused(libc::EPERM, text))
-            }
+        let host = self.host();
+        if host.is_none_or(|host| self.cell.accounts().host(host).is_some_and(HostRecord::is_unbounded)) {
+            return Ok(());
         }
+        let text = format!(
+            "this machine may not use all of the cell, and keys and tokens are good for all of it: use the console, or \
+             the machine that serves the cell, {}",
+            system::host()
+        );
+        Err(refused(libc::EPERM, text))
+    }
+
+    /// Who has taken a machine, or a session of the console, does not keep tokens for ever.
+    fn ends_soon(&self, until_secs: i64) -> Checked<()> {
+        match until_secs <= self.now_secs + TOKEN_SECS_MAX {
+            true => Ok(()),
+            false => Err(refused(libc::EPERM, "users make tokens for a week at most: operators, for longer")),
+        }
+    }
+
+    /// The machine of the user; `None`: this one.
+    fn host(&self) -> Option<&str> {
+        Some(&*self.asker.host).filter(|host| !host.is_empty())
     }
 
     /// Requests about groups; `None`: it is about something else.
@@ -633,10 +659,10 @@ impl Eyes<'_> {
 
     /// A link that logs the user in to the console.
     fn console_link(&self, service: &dyn Service, commands: &HostCommands) -> Checked<ConsoleLink> {
-        let host = Some(&*self.asker.host).filter(|host| !host.is_empty());
         if self.asker.ctx.uid == 0 {
             return Err(for_operators());
         }
+        let host = self.host();
         if host.is_some_and(|host| !commands.lets_in(host)) {
             let text = "this machine may not use all of the cell, and the console shows all of it: log in to the \
                 console with a key, or ask for a link on the server";
@@ -912,7 +938,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 44] = [
+    const FOR_OPERATORS: [&str; 43] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -947,7 +973,6 @@ mod tests {
         "FlowList",
         "BucketSet",
         "UserSet",
-        "TokenKeyShow",
         "HostAdd",
         "HostInvite",
         "HostList",

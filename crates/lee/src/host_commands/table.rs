@@ -5,6 +5,7 @@ use super::{ALLOWED, Eyes, narrowed, projects, shown};
 use crate::rights_document::{self, WRITE};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env, Wait};
+use leeward_fs::accounts::Trust;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Fs, Make, NodeId, Op, Precondition, SetAttr};
 use leeward_meta::Kv;
@@ -126,6 +127,23 @@ fn furnish(cell: &Arc<Cell>) {
         ask(cell, admin::SnapCreate { path: at.clone(), name: "s".into() });
         ask(cell, admin::ScheduleSet { path: at, interval_secs: 3600, keep: "3h".into() });
     }
+    for by in ALL.iter().filter(|by| !by.host.is_empty() && by.uid != 0) {
+        let volumes = if by.bounded { vec!["bob".to_owned()] } else { Vec::new() };
+        ask(
+            cell,
+            admin::HostAdd {
+                name: by.host.into(),
+                volumes,
+                read_only: by.read_only,
+                uids: Vec::new(),
+                root_squash: false,
+                gateway: false,
+                mirror: false,
+                trust: Trust::Host,
+                valid_secs: 60,
+            },
+        );
+    }
 }
 
 fn node(cell: &Arc<Cell>, path: &str) -> NodeId {
@@ -225,7 +243,7 @@ fn about_none(asker: &Asking) -> Vec<AnyRequest> {
         admin::GroupRemove { name: "carol:spare".into(), by: by() }.into(),
         admin::GroupSet { name: lab(), owner: "alice".into(), by: by() }.into(),
         admin::GroupShow { name: lab() }.into(),
-        admin::KeyCreate { user: own.into(), label: String::new() }.into(),
+        admin::KeyCreate { user: own.into(), label: String::new(), host: None }.into(),
         admin::KeyList { user: Some(own.into()) }.into(),
         admin::KeyRevoke { user: own.into(), access_key_id: None }.into(),
         admin::OwnerUsage { volume: None, who: Vec::new(), limited: false }.into(),
@@ -273,7 +291,7 @@ fn answer(cell: &Arc<Cell>, by: &Asking, request: &AnyRequest) -> Option<String>
     }
     let ctx = Ctx { wait: Wait::Allowed, ..Ctx::user(by.uid, by.uid) };
     let asker = Asker { host: by.host.into(), grant, ctx };
-    let eyes = Eyes { cell, asker: &asker, ctx: projects::context(cell, &asker) };
+    let eyes = Eyes { cell, asker: &asker, ctx: projects::context(cell, &asker), now_secs: 0 };
     let request_as = narrowed(&eyes, request).map_err(|e| e.errno);
     let answer = request_as.and_then(|narrowed| {
         let reply = cell.admin_any(&eyes.ctx, &narrowed, &mut |_| ());

@@ -8,7 +8,7 @@ use super::{Bound, Event, Ground, Lifecycle, ServeOptions, ServedCell, Stage, St
 use crate::backup::{BackupCall, BackupStatus};
 use crate::console::sessions::Who;
 use crate::control::server::{Server, Service};
-use crate::control::{ConsoleLink, Flows, MachineSession, Running};
+use crate::control::{ConsoleLink, Flows, MachineSession, NewToken, Running};
 use crate::fail::Fail;
 use crate::lock::Holder;
 use crate::mirror::{MirrorCall, MirrorStatus};
@@ -17,7 +17,7 @@ use crate::servers::{self, Member, News, Own};
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_remote::Elsewhere;
 use leeward_servers::Turn;
-use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress};
+use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, TokenMake};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -297,6 +297,10 @@ impl Service for StandBy {
     }
 
     fn console_link(&self, _: Who, _: Option<&str>) -> Result<ConsoleLink, Failure> {
+        Err(self.stands_by())
+    }
+
+    fn make_token(&self, _: &Ctx, _: &TokenMake) -> Result<NewToken, Failure> {
         Err(self.stands_by())
     }
 

@@ -15,7 +15,7 @@ use crate::background::Start;
 use crate::backup::{BackupCall, BackupStatus, Backups};
 use crate::console::sessions::{By, CODE_GOOD, Sessions, Who};
 use crate::control::server::{Server, Service, UserCommands};
-use crate::control::{self, ConsoleLink, DoorConnections, Flows, MachineSession, Running, Trouble};
+use crate::control::{self, ConsoleLink, DoorConnections, Flows, MachineSession, NewToken, Running, Trouble};
 use crate::doors::{self, CellHere, DoorCell, Doors, Inside, Tally, Wanted};
 use crate::fail::{Fail, TAKEN_OVER, text};
 use crate::group_names::{CellGroups, GroupNames};
@@ -30,17 +30,17 @@ use crate::mount_options::{self, MountWord};
 use crate::people::Machine;
 use crate::servers::{Member, Own};
 use crate::settings::{CellSettings, Jobs};
-use crate::{console, memory, mounts, notify, output, place, settings, system, when};
+use crate::{console, memory, mounts, notify, output, place, settings, system, tokens, when};
 use leeward_auth::{Authority, HttpFetch};
 use leeward_door::Files;
 use leeward_door::listen::{Family, Figures};
 use leeward_env::disk::held::sync_names;
-use leeward_env::{Ctx, Door, Env};
+use leeward_env::{Ctx, Door, Env, Wait};
 use leeward_fs::NodeId;
 use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_servers::Turn;
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, Refresh};
+use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, Refresh, TokenMake};
 use leeward_volume::{Cell, Trouble as CellTrouble};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -1103,6 +1103,14 @@ impl Service for CellService {
         let (user, code) = (who.to_string(), sessions.code(who, host));
         let urls = urls.iter().map(|url| format!("{url}/console/login?code={code}")).collect();
         Ok(ConsoleLink { urls, user, valid_secs: CODE_GOOD / 1_000_000_000 })
+    }
+
+    fn make_token(&self, caller: &Ctx, wanted: &TokenMake) -> Result<NewToken, Failure> {
+        tokens::make(wanted, |request| {
+            // the cell checks who may, and keeps who has made which
+            self.admin(caller, &wanted.clone().into(), &mut |_| ())?;
+            self.authority.token_of(&wanted.user, request, Wait::Allowed).map_err(|e| tokens::refused(&e))
+        })
     }
 
     fn backups(

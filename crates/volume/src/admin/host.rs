@@ -3,7 +3,8 @@
 //! A host begins as an invitation, whose secret is in a token that is shown once. It enrols with
 //! that secret and a key of its own, which it is known by from then on.
 
-use crate::admin::{Caller, Done, Failure, Refresh, Reply, Request};
+use crate::admin::key::{KeyInfo, keys_made_on};
+use crate::admin::{Caller, Failure, Refresh, Reply, Request};
 use crate::format::accounts::{HOST_UID_RANGES_MAX, HOST_VOLUMES_MAX, HOSTS_MAX};
 use crate::shard::Shard;
 use leeward_fs::accounts::{
@@ -13,7 +14,7 @@ use leeward_fs::invitation::InvitationToken;
 use ring::digest::{SHA256, digest};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A host, and what it may do.
@@ -277,19 +278,58 @@ impl Request for HostShow {
 pub struct HostRemove {
     /// Name.
     pub name: String,
+    /// Whether S3 keys that users made on it are revoked, too. `None`: only a host on which there
+    /// were none made is removed.
+    #[serde(default)]
+    pub revoke_keys: Option<bool>,
+}
+
+/// A host was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRemoved {
+    /// Its name.
+    pub name: String,
+    /// S3 keys that were made on it: they are revoked, or kept, as was asked.
+    pub keys: Vec<KeyInfo>,
+    /// Whether they are revoked.
+    pub keys_revoked: bool,
+}
+
+impl Reply for HostRemoved {
+    const KIND: &'static str = "host-removed";
 }
 
 impl Request for HostRemove {
-    type Reply = Done;
+    type Reply = HostRemoved;
     const REFRESH: Refresh = Refresh::Accounts;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<HostRemoved, Failure> {
+        let (name, keys_revoked) = (self.name.clone(), self.revoke_keys == Some(true));
+        let mut keys = Vec::new();
         shard.change_accounts(|accounts, _| {
-            host_named(accounts, &self.name)?;
-            Ok(vec![AccountChange::Host(self.name.clone(), None)])
+            host_named(accounts, &name)?;
+            keys = keys_made_on(accounts, &name);
+            if self.revoke_keys.is_none() && !keys.is_empty() {
+                return Err(has_keys(&name, &keys));
+            }
+            let revoked = keys.iter().filter(|_| keys_revoked);
+            let revoked = revoked.map(|key| AccountChange::Key(key.access_key_id.clone(), None));
+            Ok(std::iter::once(AccountChange::Host(name.clone(), None)).chain(revoked).collect())
         })?;
-        Ok(Done {})
+        Ok(HostRemoved { name, keys, keys_revoked })
     }
+}
+
+/// Who may have been on the host may have made keys, and they go on without it.
+fn has_keys(name: &str, keys: &[KeyInfo]) -> Failure {
+    let users: BTreeSet<&str> = keys.iter().map(|key| key.user.as_str()).collect();
+    let message = format!(
+        "{} S3 keys of {} users were made on {name} and go on without it (lee key list says which): \
+         --revoke-keys revokes them, too, --keep-keys leaves them",
+        keys.len(),
+        users.len()
+    );
+    Failure::new(libc::EBUSY, message)
 }
 
 impl Shard {

@@ -4,7 +4,7 @@ use crate::admin::accounts::user_named;
 use crate::admin::{Caller, Failure, Refresh, Reply, Request};
 use crate::format::accounts::{KEYS_MAX, KEYS_PER_USER_MAX, LABEL_BYTES_MAX};
 use crate::shard::Shard;
-use leeward_fs::accounts::{AccountChange, KeyRecord, Secret};
+use leeward_fs::accounts::{AccountChange, Accounts, HostRecord, KeyRecord, Secret};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -25,6 +25,9 @@ pub struct KeyInfo {
     pub label: String,
     /// Seconds since 1970.
     pub created_secs: i64,
+    /// The host on which it was made; `None`: a machine that served the cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// S3 keys, without secrets.
@@ -45,6 +48,10 @@ pub struct KeyCreate {
     pub user: String,
     /// What the user calls the key; may be empty.
     pub label: String,
+    /// The host on which it is made, which the server says; `None`: the machine that serves the
+    /// cell.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 /// A new S3 key, with its secret.
@@ -72,7 +79,7 @@ impl Request for KeyCreate {
     const REFRESH: Refresh = Refresh::Accounts;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<NewKey, Failure> {
-        let KeyCreate { user, label } = self;
+        let KeyCreate { user, label, host } = self;
         if label.len() > LABEL_BYTES_MAX || label.contains(char::is_control) {
             let message = format!("a label has at most {LABEL_BYTES_MAX} bytes and no control characters");
             return Err(Failure::new(libc::EINVAL, message));
@@ -80,6 +87,13 @@ impl Request for KeyCreate {
         let (id, secret) = draw(shard);
         shard.change_accounts(|accounts, now| {
             user_named(accounts, user)?;
+            // it may have been removed, or bounded, since it was asked on whose behalf this is
+            let is_let = |host: &String| accounts.host(host).is_some_and(HostRecord::is_unbounded);
+            if let Some(host) = host.as_ref().filter(|host| !is_let(host)) {
+                let message =
+                    format!("host {host} may not use all of the cell: make the key where it is served");
+                return Err(Failure::new(libc::EPERM, message));
+            }
             let of_user = accounts.keys().filter(|(_, key)| key.user == *user).count();
             let all = accounts.keys().len();
             if of_user >= KEYS_PER_USER_MAX || all >= KEYS_MAX {
@@ -90,8 +104,9 @@ impl Request for KeyCreate {
             if accounts.key(&id).is_some() {
                 return Err(Failure::new(libc::EAGAIN, "the same key was drawn twice: try again"));
             }
-            let (user, secret, label) = (user.clone(), Secret::new(secret.as_str()), label.clone());
-            let record = KeyRecord { user, secret, label, created_secs: now };
+            let (user, label, host) = (user.clone(), label.clone(), host.clone());
+            let record =
+                KeyRecord { user, secret: Secret::new(secret.as_str()), label, host, created_secs: now };
             Ok(vec![AccountChange::Key(id.clone(), Some(record))])
         })?;
         let accounts = shard.accounts();
@@ -157,7 +172,13 @@ impl Request for KeyRevoke {
     }
 }
 
+/// The keys that users made on this host.
+pub(super) fn keys_made_on(accounts: &Accounts, host: &str) -> Vec<KeyInfo> {
+    let made_there = accounts.keys().filter(|(_, key)| key.host.as_deref() == Some(host));
+    made_there.map(|(id, record)| info(id, record)).collect()
+}
+
 fn info(id: &str, record: &KeyRecord) -> KeyInfo {
-    let (user, label, created_secs) = (record.user.clone(), record.label.clone(), record.created_secs);
-    KeyInfo { user, access_key_id: id.into(), label, created_secs }
+    let KeyRecord { user, label, host, created_secs, .. } = record.clone();
+    KeyInfo { user, access_key_id: id.into(), label, created_secs, host }
 }

@@ -222,7 +222,6 @@ requests! {
     KeyCreate noted,
     KeyList unnoted,
     KeyRevoke noted,
-    TokenKeyShow noted,
     TokenMake noted,
     TokenRevoke noted,
     HostAdd noted,

@@ -1,57 +1,10 @@
 //! Requests about the keys that sign tokens of the doors.
 
 use crate::admin::accounts::user_named;
-use crate::admin::{Caller, Done, Failure, Refresh, Reply, Request};
+use crate::admin::{Caller, Done, Failure, Refresh, Request};
 use crate::shard::Shard;
-use leeward_fs::accounts::{AccountChange, Accounts, SigningRecord, wrong_name};
+use leeward_fs::accounts::{AccountChange, SigningRecord};
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::sync::Arc;
-
-/// Gives out the key that signs tokens for a user. Makes a key where there is none.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TokenKeyShow {
-    /// Name of the user, who needs no record.
-    pub user: String,
-}
-
-/// The key that signs tokens for a user.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenKey {
-    /// Number of the cell's key.
-    pub number: u32,
-    /// The key.
-    pub secret: [u8; 32],
-    /// Generation of the user's tokens.
-    pub generation: u32,
-}
-
-impl fmt::Debug for TokenKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenKey").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl Reply for TokenKey {
-    const KIND: &'static str = "token-key";
-}
-
-impl Request for TokenKeyShow {
-    type Reply = TokenKey;
-    const REFRESH: Refresh = Refresh::Accounts;
-
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<TokenKey, Failure> {
-        let user = &self.user;
-        if let Some(wrong) = wrong_name(user) {
-            let message = format!("{user:?} {wrong}: name another user");
-            return Err(Failure::new(libc::EINVAL, message));
-        }
-        let accounts = shard.tokens_may_be_made(user)?;
-        let newest = accounts.newest_signing_key();
-        let (number, key) = newest.ok_or_else(|| Failure::new(libc::ENOENT, "there is no signing key"))?;
-        Ok(TokenKey { number, secret: key.secret, generation: accounts.generation(user) })
-    }
-}
 
 /// Checks that a user may have a token, and notes which; the process that asks signs it. Makes a
 /// key where there is none.
@@ -72,8 +25,11 @@ impl Request for TokenMake {
     const REFRESH: Refresh = Refresh::Accounts;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
-        user_named(&shard.accounts(), &self.user)?;
-        shard.tokens_may_be_made(&self.user).map(|_| Done {})
+        if user_named(&shard.accounts(), &self.user)?.disabled {
+            let message = format!("user {0} is disabled: lee user enable {0}", self.user);
+            return Err(Failure::new(libc::EACCES, message));
+        }
+        shard.prepare_tokens().map(|()| Done {})
     }
 }
 
@@ -105,17 +61,6 @@ impl Request for TokenRevoke {
 }
 
 impl Shard {
-    /// The accounts, with a key that signs tokens, where the user is not disabled.
-    fn tokens_may_be_made(&self, user: &str) -> Result<Arc<Accounts>, Failure> {
-        self.prepare_tokens()?;
-        let accounts = self.accounts();
-        if accounts.user(user).is_some_and(|user| user.disabled) {
-            let message = format!("user {user} is disabled: lee user enable {user}");
-            return Err(Failure::new(libc::EACCES, message));
-        }
-        Ok(accounts)
-    }
-
     /// Makes a key that signs tokens where there is none, see [`crate::Cell::prepare_tokens`].
     pub(crate) fn prepare_tokens(&self) -> Result<(), Failure> {
         if self.accounts().newest_signing_key().is_some() {

@@ -31,6 +31,8 @@ pub(super) const VERSION: u8 = 1;
 /// Flags of users.
 const HAS_NUMBERS: u8 = 1;
 const DISABLED: u8 = 2;
+/// Flags of keys.
+const MADE_ON_A_HOST: u8 = 1;
 /// Flags of hosts.
 const ENROLLED: u8 = 1;
 const INVITED: u8 = 2;
@@ -73,12 +75,12 @@ impl Stored for UserRecord {
 }
 
 impl Stored for KeyRecord {
-    /// The encoding: version, 0, created i64, user (length u8, bytes), secret (length u8, bytes),
-    /// label to the end.
+    /// The encoding: version, flags (1: was made on a host), created i64, user (length u8, bytes),
+    /// secret (length u8, bytes), with flag 1 the host (length u8, bytes), label to the end.
     fn encode(&self) -> Value {
-        let mut out = vec![VERSION, 0];
+        let mut out = vec![VERSION, u8::from(self.host.is_some()) * MADE_ON_A_HOST];
         out.extend_from_slice(&self.created_secs.to_be_bytes());
-        for text in [self.user.as_str(), self.secret.reveal()] {
+        for text in [self.user.as_str(), self.secret.reveal()].into_iter().chain(self.host.as_deref()) {
             out.push(text.len() as u8);
             out.extend_from_slice(text.as_bytes());
         }
@@ -88,12 +90,13 @@ impl Stored for KeyRecord {
 
     fn decode(bytes: &[u8]) -> Result<KeyRecord> {
         let mut from = Reader { bytes, what: "key" };
-        from.versioned()?;
+        let flags = from.versioned()?;
         let created_secs = from.i64()?;
         let user = from.short()?;
         let secret = Secret::new(from.short()?);
+        let host = (flags & MADE_ON_A_HOST != 0).then(|| from.short()).transpose()?;
         let label = from.text(from.bytes.len())?;
-        Ok(KeyRecord { user, secret, label, created_secs })
+        Ok(KeyRecord { user, secret, label, host, created_secs })
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::console::html::{Side, button, table, text, token};
 use crate::console::sessions::{By, Listed, Told};
 use crate::console::visit::{Made, Visit, page};
+use crate::control::NewToken;
 use crate::when;
-use leeward_auth::{CellPath, TokenRequest, activities};
+use leeward_auth::activities;
 use leeward_env::Wait;
 use leeward_volume::admin::{
     Failure, KeyCreate, KeyInfo, KeyList, KeyRevoke, TokenMake, TokenRevoke, UserCreate, UserList,
@@ -163,7 +164,7 @@ pub fn make_token(visit: &Visit<'_>) -> Made {
     }
     let (user, form) = (user_of(visit), visit.form());
     let told = match token_of(visit, &user, (form.get("path"), form.get("may"), form.get("for"))) {
-        Ok((token, path)) => {
+        Ok(NewToken { token, path, .. }) => {
             let text =
                 format!("Made a token of {user} for {path}. Programs send it as Authorization: Bearer.");
             Told::Secret { text, parts: vec![("token", token)] }
@@ -177,7 +178,7 @@ fn token_of(
     visit: &Visit<'_>,
     user: &str,
     (path, may, span): (&str, &str, &str),
-) -> Result<(String, CellPath), String> {
+) -> Result<NewToken, String> {
     let rights = RIGHTS.iter().find(|(name, ..)| *name == may);
     let span = SPANS.iter().find(|(secs, _)| secs.to_string() == span);
     let (Some((_, _, reads, writes)), Some((secs, _))) = (rights, span) else {
@@ -186,20 +187,9 @@ fn token_of(
     if path.len() > PATH_BYTES_MAX {
         return Err("the path is too long".into());
     }
-    let path = CellPath::parse(path).map_err(|e| format!("{path}: {e}"))?;
     let (activities, until_secs) = (activities(*reads, *writes), visit.now_secs() + secs);
-    // the cell checks who may, and keeps who has made which
-    let noted = TokenMake {
-        user: user.to_owned(),
-        path: path.to_string(),
-        activities: activities.clone(),
-        until_secs,
-    };
-    let noted = ensure(visit, user).and_then(|()| visit.ask(&noted));
-    noted.map_err(|failure| failure.message)?;
-    let wish = TokenRequest { path: Some(path.clone()), activities: Some(activities), until_secs };
-    let token = visit.authority().token_of(user, &wish, Wait::Allowed).map_err(|e| e.to_string())?;
-    Ok((token, path))
+    let wanted = TokenMake { user: user.to_owned(), path: path.to_owned(), activities, until_secs };
+    ensure(visit, user).and_then(|()| visit.make_token(wanted)).map_err(|failure| failure.message)
 }
 
 /// Makes all tokens of the user void.
@@ -216,7 +206,7 @@ pub fn create(visit: &Visit<'_>) -> Made {
     }
     let user = user_of(visit);
     let label = visit.form().get("label").to_owned();
-    let told = match ensure(visit, &user).and_then(|()| visit.ask(&KeyCreate { user, label })) {
+    let told = match ensure(visit, &user).and_then(|()| visit.ask(&KeyCreate { user, label, host: None })) {
         Ok(new) => Told::Secret {
             text: format!("Made a key for {}.", new.key.user),
             parts: vec![

@@ -6,11 +6,12 @@ use crate::console::here::CellHere;
 use crate::console::sessions::{By, Sessions, Told, Who};
 use crate::console::{Console, Parts};
 use crate::control::server::Service;
-use crate::control::{ConsoleLink, Flows, MachineSession, Running};
+use crate::control::{ConsoleLink, Flows, MachineSession, NewToken, Running};
 use crate::host_commands::HostCommands;
 use crate::mirror::{MirrorCall, MirrorStatus};
 use crate::people;
 use crate::settings::SrrConfig;
+use crate::tokens;
 use hyper::body::Bytes;
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::{Request, Response, StatusCode};
@@ -75,6 +76,13 @@ impl Service for TestService {
 
     fn console_link(&self, _: Who, _: Option<&str>) -> Result<ConsoleLink, Failure> {
         Err(Failure { message: "not in this test".into(), errno: libc::EINVAL })
+    }
+
+    fn make_token(&self, caller: &Ctx, wanted: &admin::TokenMake) -> Result<NewToken, Failure> {
+        tokens::make(wanted, |request| {
+            self.admin(caller, &wanted.clone().into(), &mut |_| ())?;
+            tokens::sign_in(&self.cell, &wanted.user, request, 1)
+        })
     }
 
     fn mirrors(&self, _: &MirrorCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<MirrorStatus>, Failure> {
@@ -239,7 +247,7 @@ fn ask<R: Asked>(cell: &Cell, request: R) -> R::Reply {
 fn furnish(cell: &Arc<Cell>) {
     for (name, uid) in [("alice", ALICE), ("bob", BOB)] {
         ask(cell, admin::UserCreate { name: name.into(), uid: Some(uid), gids: Vec::new() });
-        ask(cell, admin::KeyCreate { user: name.into(), label: "of old".into() });
+        ask(cell, admin::KeyCreate { user: name.into(), label: "of old".into(), host: None });
         let (volume, at) = (name.to_string(), format!("/{name}"));
         ask(cell, admin::VolumeCreate { name: volume.clone(), at: at.clone(), uid, gid: uid, pool: None });
         let set = admin::PropertyChanges { bin_days: Some(9), ..admin::PropertyChanges::default() };

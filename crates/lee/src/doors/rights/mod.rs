@@ -114,7 +114,7 @@ fn make(
 fn furnish(cell: &Cell) -> ([NewKey; 3], u32) {
     let keys = [("eve", 70_001), ("carol", 70_003), ("bob", BOB)].map(|(name, uid)| {
         ask(cell, admin::UserCreate { name: name.into(), uid: Some(uid), gids: Vec::new() });
-        ask(cell, admin::KeyCreate { user: name.into(), label: String::new() })
+        ask(cell, admin::KeyCreate { user: name.into(), label: String::new(), host: None })
     });
     let lab = ask(
         cell,
