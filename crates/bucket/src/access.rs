@@ -1,5 +1,6 @@
 //! The objects of a bucket, for threads that wait.
 
+use crate::client::Connector;
 use crate::location::Profile;
 use crate::watched::Watched;
 use crate::{Error, Location, Result, runtime};
@@ -73,7 +74,7 @@ impl Bucket {
     /// Wrong.
     pub fn impatient(place: &Location) -> Result<Bucket> {
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let builder = builder(place).with_retry(once).with_client_options(client(place, IMPATIENT_WAIT));
+        let builder = within(builder(place).with_retry(once), place, IMPATIENT_WAIT);
         let bucket = Self::build(place, with_credentials(builder, place.url.profile.as_deref())?)?;
         Ok(Bucket { call_wait: IMPATIENT_WAIT, ..bucket })
     }
@@ -269,10 +270,14 @@ impl Bucket {
     }
 }
 
-fn client(place: &Location, wait: Duration) -> ClientOptions {
+/// The builder, for requests that take at most `wait`.
+fn within(builder: AmazonS3Builder, place: &Location, wait: Duration) -> AmazonS3Builder {
     let plain = place.endpoint.as_ref().is_some_and(|e| e.starts_with("http://"));
+    let connect_wait = CONNECT_WAIT.min(wait);
     let options = ClientOptions::new().with_allow_http(plain);
-    options.with_connect_timeout(CONNECT_WAIT.min(wait)).with_timeout(wait)
+    builder
+        .with_client_options(options.with_connect_timeout(connect_wait).with_timeout(wait))
+        .with_http_connector(Connector { connect_wait, wait })
 }
 
 fn builder(place: &Location) -> AmazonS3Builder {
@@ -280,8 +285,7 @@ fn builder(place: &Location) -> AmazonS3Builder {
     let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_WAIT };
     // a profile that the URL names is used alone
     let from = if place.url.profile.is_some() { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
-    let mut builder = from
-        .with_client_options(client(place, REQUEST_WAIT))
+    let mut builder = within(from, place, REQUEST_WAIT)
         .with_retry(retry)
         // one by one: not every store supports bulk deletes
         .with_disable_bulk_delete(true)

@@ -16,6 +16,7 @@
 //! never ended. They only move bytes; nothing of the file system runs on them.
 
 mod access;
+mod client;
 mod error;
 mod keys;
 mod location;

@@ -386,15 +386,14 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&hex::unescape(text).unwrap_or_default()).into_owned()
 }
 
+/// By two writes with Nagle's algorithm, as Ceph's gateway does: the second one waits in the kernel
+/// until the client has acknowledged the first.
 fn write_answer(mut to: &TcpStream, method: &str, answer: &Answer) -> std::io::Result<()> {
     let mut head = format!("HTTP/1.1 {} X\r\nContent-Length: {}\r\n", answer.status, answer.body.len());
     for (name, value) in &answer.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");
-    let mut all = head.into_bytes();
-    if method != "HEAD" {
-        all.extend_from_slice(&answer.body);
-    }
-    to.write_all(&all)
+    to.write_all(head.as_bytes())?;
+    if method == "HEAD" { Ok(()) } else { to.write_all(&answer.body) }
 }

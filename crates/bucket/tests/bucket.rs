@@ -2,6 +2,8 @@
 
 use leeward_bucket::server::{Fault, KEY, Server};
 use leeward_bucket::{Bucket, Error, Location};
+use leeward_env::Env;
+use std::time::Duration;
 
 fn open(place: &Location) -> Bucket {
     Bucket::with_keys(place, KEY, "secret").expect("a bucket")
@@ -33,6 +35,19 @@ fn a_bucket() {
 
     faults(&server, &bucket);
     refusals(&server);
+}
+
+/// The kernel puts an acknowledgement off for 40 ms, and the body of each answer waits for one.
+#[test]
+fn answers_in_two_pieces_are_not_waited_for() {
+    const ANSWERS: u32 = 50;
+    let (server, env) = (Server::start("b"), Env::real());
+    let bucket = open(&server.place("a"));
+    bucket.create("x", "one".into()).expect("a put");
+    let begun = env.now();
+    (0..ANSWERS).for_each(|_| assert_eq!(bucket.get("x"), Ok(Some("one".into()))));
+    let each = Duration::from_nanos(env.now() - begun) / ANSWERS;
+    assert!(each < Duration::from_millis(20), "{each:?} each");
 }
 
 fn faults(server: &Server, bucket: &Bucket) {
