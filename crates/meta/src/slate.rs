@@ -10,9 +10,9 @@
 //! * A commit waits for a store that is away for as long as that lasts, because the commit may have
 //!   been done already. Reads give up after [`READ_WAIT`], opening after [`OPEN_WAIT`].
 //! * Flush, compaction and the removal of old objects are SlateDB's own, on threads of the bucket's
-//!   runtime. [`Kv::maintain`] makes it flush after some hundred commits, and when nothing more
-//!   comes: opening reads one object for each commit since. Fence objects are never removed: they
-//!   keep a process that slept for days from writing.
+//!   runtime. [`Kv::maintain`] makes it flush after opening, after some dozen commits, and when
+//!   nothing more comes: opening reads one object for each commit since. Fence objects are never
+//!   removed: they keep a process that slept for days from writing.
 //!
 //! Lock order: `writer`; `released`, `found` and `flushing` alone.
 
@@ -139,7 +139,9 @@ impl SlateKv {
             released: Mutex::default(),
             broken: OnceLock::new(),
             written_bytes: AtomicU64::new(0),
-            unflushed: AtomicU64::new(0),
+            // those that were read just now, however many: else a process that is killed soon, and
+            // the next one, leave more and more of them
+            unflushed: AtomicU64::new(options.commits_max),
             commits_max: options.commits_max,
             flushing: Mutex::default(),
         };
