@@ -43,6 +43,8 @@ def paragraphs(lines):
             in_fence = not in_fence
         indent = len(line) - len(line.lstrip())
         if in_fence or bare.startswith("```") or not bare or re.match(r"#|\||<|>", bare):
+            if bare and indent == 0 and not in_fence:
+                item = None  # a table or a heading ends a list
             at += 1
             continue
         found = ITEM.match(line)

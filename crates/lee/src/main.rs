@@ -18,6 +18,8 @@ mod cmd;
 mod console;
 mod control;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod doors;
 mod enrol;
 mod fail;

@@ -90,7 +90,7 @@ fn secret_of(provider: &SignOnConfig) -> Result<String, Fail> {
     }
 }
 
-fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
+pub(crate) fn parse(path: &Path, content: &str) -> Result<CellSettings, Fail> {
     let config: CellSettings = toml::from_str(content).map_err(|e| Fail::new(explain(path, content, &e)))?;
     let addresses = config.metrics.iter().try_for_each(|text| http::parse(text).map(drop));
     let addresses_of = |key: &str, list: &[String]| {
