@@ -105,8 +105,10 @@ fn of_lee(command: &[String]) -> Option<Vec<String>> {
     let words: Vec<String> = command.iter().skip_while(is_before).cloned().collect();
     let is_lee = words.first().is_some_and(|word| word == "lee" || word.ends_with("/lee"));
     let names_one = words.get(1).is_some_and(|word| word.chars().any(char::is_lowercase));
-    (is_lee && names_one && !words.iter().any(|word| word.starts_with('[') || word.ends_with("...") || word.contains("%s")))
-        .then_some(words)
+    (is_lee
+        && names_one
+        && !words.iter().any(|word| word.starts_with('[') || word.ends_with("...") || word.contains("%s")))
+    .then_some(words)
 }
 
 #[test]

@@ -223,6 +223,9 @@ impl HostCommands {
         let now_secs = (self.env.wall() / 1_000_000_000) as i64;
         let eyes = Eyes { cell: &self.cell, asker, ctx: projects::context(&self.cell, asker), now_secs };
         let is_gateway = asker.grant.gateway && asker.ctx.uid == 0;
+        if is_gateway && let Some(answer) = self.answer_gateway(&eyes, call, &*service) {
+            return answer;
+        }
         if asker.grant.mirror {
             let Call::Admin { request } = call else { return Err(for_operators()) };
             let mut progress = now_and_then(&self.env, |at| _ = tell(&line_of(&Line::<()>::Progress(at))));
@@ -230,28 +233,6 @@ impl HostCommands {
             return asked.answer(request, given, &mut progress).map(|reply| last_line("admin", reply));
         }
         match call {
-            Call::Admin { request } if is_gateway && OF_GATEWAYS.contains(&request.name()) => {
-                if !matches!(request, AnyRequest::TransferNote(_)) {
-                    eyes.may_change()?;
-                }
-                service.admin(&Ctx::system(), request, &mut |_| ()).map(|reply| last_line("admin", reply))
-            }
-            Call::DoorReport { paths } if is_gateway => {
-                let report = CellHere::new(&self.env, &self.cell, &self.srr).report(paths.clone());
-                report.map(|text| last_line("report", text)).map_err(|why| failure(libc::EIO, &why))
-            }
-            Call::FindUser { name } if is_gateway => {
-                let accounts = self.cell.accounts();
-                let found = Machine::default().find(name).map(|found| {
-                    // the cell tells by itself which of its groups they are in
-                    let is_other = |gid: &u32| !accounts.groups().is_number(*gid);
-                    found.map(|(uid, gids)| (uid, gids.into_iter().filter(is_other).collect::<Vec<u32>>()))
-                });
-                found.map(|user| last_line("user", user)).map_err(|why| failure(libc::EIO, &why))
-            }
-            Call::FindGroups { name } if is_gateway => {
-                Ok(last_line("groups", self.cell.accounts().groups().of_user(name).to_vec()))
-            }
             Call::Admin { request } => {
                 let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
                 let mut progress = now_and_then(&self.env, progress);
@@ -284,6 +265,45 @@ impl HostCommands {
             | Call::FindUser { .. }
             | Call::FindGroups { .. } => Err(for_operators()),
         }
+    }
+}
+
+impl HostCommands {
+    /// The last line of the answer to a gateway's process; `None`: to what users ask, too.
+    fn answer_gateway(
+        &self,
+        eyes: &Eyes<'_>,
+        call: &Call,
+        service: &dyn Service,
+    ) -> Option<Checked<Vec<u8>>> {
+        let told = |why: String| failure(libc::EIO, &why);
+        Some(match call {
+            Call::Admin { request } if OF_GATEWAYS.contains(&request.name()) => {
+                let may = match request {
+                    AnyRequest::TransferNote(_) => Ok(()),
+                    _ => eyes.may_change(),
+                };
+                let asked = may.and_then(|()| service.admin(&Ctx::system(), request, &mut |_| ()));
+                asked.map(|reply| last_line("admin", reply))
+            }
+            Call::DoorReport { paths } => {
+                let report = CellHere::new(&self.env, &self.cell, &self.srr).report(paths.clone());
+                report.map(|text| last_line("report", text)).map_err(told)
+            }
+            Call::FindUser { name } => {
+                let accounts = self.cell.accounts();
+                let found = Machine::default().find(name).map(|found| {
+                    // the cell tells by itself which of its groups they are in
+                    let is_other = |gid: &u32| !accounts.groups().is_number(*gid);
+                    found.map(|(uid, gids)| (uid, gids.into_iter().filter(is_other).collect::<Vec<u32>>()))
+                });
+                found.map(|user| last_line("user", user)).map_err(told)
+            }
+            Call::FindGroups { name } => {
+                Ok(last_line("groups", self.cell.accounts().groups().of_user(name).to_vec()))
+            }
+            _ => return None,
+        })
     }
 }
 
