@@ -44,7 +44,9 @@ is_installed() {
     lee --version
     dpkg -V leeward
     [ "$(readlink -f /usr/sbin/mount.leeward)" = /usr/bin/lee ]
-    [ -d /etc/leeward ]'
+    grep -q "^#LEE_UP_OPTIONS=" /etc/leeward/leeward.env
+    cd /usr/share/doc/leeward
+    for picture in $(grep -oh "](.*\.\(png\|svg\))" ./*.md | tr -d "]()"); do [ -e "$picture" ]; done'
 }
 
 # What a manual page says must be readable by man, what completions are by bash; no unit has a mistake.
@@ -79,7 +81,9 @@ serves_a_cell() {
     echo hello >alice/file
     lee snap create alice before
     rm alice/file
+    echo LEE_LOG=debug >>/etc/leeward/leeward.env
     dpkg --path-include="/usr/share/*" -i /leeward.deb
+    grep -qx LEE_LOG=debug /etc/leeward/leeward.env
     cat alice/.snap/before/file
     lee audit alice
     cd /
