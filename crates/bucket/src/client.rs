@@ -15,16 +15,16 @@ use http::{Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector as Plain};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
     HttpResponseBody, HttpService, ReqwestConnector,
 };
+use object_store::{ClientConfigKey, ClientOptions};
 use rustls::ClientConfig;
 use rustls_platform_verifier::BuilderVerifierExt;
 use std::error::Error as StdError;
@@ -32,21 +32,25 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tower_service::Service;
 
 /// What stores see in their logs.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("leeward/", env!("CARGO_PKG_VERSION")));
 /// How long a connection without a request is kept.
 const IDLE_WAIT: Duration = Duration::from_secs(90);
-/// How often a connection without traffic is tried.
+/// How often a connection without traffic is tried, and how often in vain until it is broken.
 const ALIVE_STEP: Duration = Duration::from_secs(15);
+const ALIVE_TRIES: u32 = 3;
+/// Where a cloud tells its machines their keys: elsewhere nobody answers there, nor refuses.
+const OF_CLOUDS: &str = "169.254.";
+/// Time limit for a connection there.
+const CLOUD_WAIT: Duration = Duration::from_secs(1);
 
-type Direct = Client<HttpsConnector<Prompt>, HttpRequestBody>;
+type Direct = Client<Connecting, HttpRequestBody>;
 
 /// Makes clients whose requests, answers included, take at most so long.
 #[derive(Debug)]
@@ -66,14 +70,22 @@ impl HttpConnector for Connector {
         let mut plain = Plain::new();
         plain.set_nodelay(true);
         plain.enforce_http(false);
-        plain.set_connect_timeout(Some(self.connect_wait));
         plain.set_keepalive(Some(ALIVE_STEP));
-        let tls = tls().map_err(|e| object_store::Error::Generic { store: "S3", source: Box::new(e) })?;
-        let secure = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        plain.set_keepalive_interval(Some(ALIVE_STEP));
+        plain.set_keepalive_retries(Some(ALIVE_TRIES));
+        let tls = ClientConfig::builder().with_platform_verifier();
+        let tls = tls.map_err(|e| object_store::Error::Generic { store: "S3", source: Box::new(e) })?;
+        let secure = HttpsConnectorBuilder::new().with_tls_config(tls.with_no_client_auth());
+        let may_be_plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|v| v == "true");
+        let secure = if may_be_plain { secure.https_or_http() } else { secure.https_only() };
+        let connecting = Connecting {
+            connector: secure.enable_http1().wrap_connector(Prompt(plain)),
+            wait: self.connect_wait,
+        };
         let direct = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_WAIT)
-            .build(secure.wrap_connector(Prompt(plain)));
+            .build(connecting);
         Ok(HttpClient::new(Requests { direct, behind, wait: self.wait }))
     }
 }
@@ -84,16 +96,6 @@ fn has_proxy() -> bool {
         ["http_proxy", "https_proxy", "all_proxy"].contains(&name.as_str()) && !value.is_empty()
     };
     std::env::vars_os().any(is_set)
-}
-
-/// The certificates that this machine trusts. They are read once.
-fn tls() -> Result<ClientConfig, rustls::Error> {
-    static READ: OnceLock<ClientConfig> = OnceLock::new();
-    if let Some(config) = READ.get() {
-        return Ok(config.clone());
-    }
-    let config = ClientConfig::builder().with_platform_verifier()?.with_no_client_auth();
-    Ok(READ.get_or_init(|| config).clone())
 }
 
 /// See the module's head.
@@ -190,6 +192,35 @@ fn kind_of(e: &(dyn StdError + 'static)) -> HttpErrorKind {
         }
     }
     HttpErrorKind::Unknown
+}
+
+/// Makes connections within a time: the search for the name and the handshake count, too.
+#[derive(Clone)]
+struct Connecting {
+    connector: HttpsConnector<Prompt>,
+    wait: Duration,
+}
+
+type Boxed = Box<dyn StdError + Send + Sync>;
+
+impl Service<Uri> for Connecting {
+    type Response = MaybeHttpsStream<Socket>;
+    type Error = Boxed;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Boxed>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Boxed>> {
+        self.connector.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let is_of_cloud = to.host().is_some_and(|host| host.starts_with(OF_CLOUDS));
+        let wait = if is_of_cloud { CLOUD_WAIT.min(self.wait) } else { self.wait };
+        let connecting = self.connector.call(to);
+        Box::pin(async move {
+            let late = |_| Boxed::from(io::Error::from(io::ErrorKind::TimedOut));
+            timeout(wait, connecting).await.map_err(late)?
+        })
+    }
 }
 
 /// Makes connections that acknowledge at once.
