@@ -118,10 +118,14 @@ fn reach(env: &Env, cell: &CellDir) -> Result<(Option<Client>, Option<Kept>), Fa
             Err(Unreached::Failed(fail)) => return Err(fail),
             Err(Unreached::Silent) => (),
         }
-        if kept.as_ref().is_none_or(|kept| kept.lacks_server(env, cell)) {
+        let is_there = match &kept {
+            Some(kept) => !kept.lacks_server(env, cell),
+            None => lock::holder(env, cell)?.is_some_and(|h| h.is_none_or(|h| h.is_here())),
+        };
+        if !is_there {
             return Ok((None, kept));
         }
-        env.sleep(REACH_STEP); // it may have been killed just now
+        env.sleep(REACH_STEP); // it may have been killed just now, or be about to listen
     }
     Ok((None, None))
 }

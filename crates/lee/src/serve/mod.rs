@@ -378,6 +378,8 @@ struct ServedCell {
     server: Option<Server>,
     names: Option<GroupNames>,
     cell: Arc<Cell>,
+    /// It is closed here: what becomes of it is another process's concern.
+    left: Arc<AtomicBool>,
     lifecycle: Arc<Lifecycle>,
     started: Started,
     dir: CellDir,
@@ -470,10 +472,11 @@ impl ServedCell {
             took_over,
             ..ground.started()
         };
+        let left = Arc::new(AtomicBool::new(false));
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
         if dir.place().is_some() {
-            watch_cell(env, &cell, lifecycle, own.map(Own::member));
+            watch_cell(env, &cell, (lifecycle, &left), own.map(Own::member));
         }
         Ok(ServedCell {
             mount,
@@ -485,6 +488,7 @@ impl ServedCell {
             server: Some(server),
             names,
             cell,
+            left,
             lifecycle: lifecycle.clone(),
             started,
             dir: dir.clone(),
@@ -570,6 +574,7 @@ impl ServedCell {
             tally.end();
         }
         let closed = self.cell.close();
+        self.left.store(closed.is_ok(), Ordering::Release);
         if let Some(machines) = self.machines.take() {
             machines.hang_up(closed.is_ok());
         }
@@ -889,12 +894,20 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, lifecycle: &Arc<Lifecycle>) {
     });
 }
 
-/// Posts an event when another process has taken the cell over.
-fn watch_cell(env: &Env, cell: &Arc<Cell>, lifecycle: &Arc<Lifecycle>, member: Option<Arc<Member>>) {
+/// Posts an event when another process has taken the cell over. One that is `left` is another's:
+/// somebody may hold it a moment longer than it is open here.
+fn watch_cell(
+    env: &Env,
+    cell: &Arc<Cell>,
+    (lifecycle, left): (&Arc<Lifecycle>, &Arc<AtomicBool>),
+    member: Option<Arc<Member>>,
+) {
     let (cell, lifecycle, clock) = (Arc::downgrade(cell), lifecycle.clone(), env.clone());
+    let left = left.clone();
     env.spawn("cell-watch", move || {
         while let Some(why) = cell.upgrade().map(|cell| cell.lost()) {
             match why {
+                Some(_) if left.load(Ordering::Acquire) => return,
                 Some(why) => match &member {
                     Some(member) => member.quit(&why),
                     None => return lifecycle.post(Event::Lost(why)),
@@ -1107,6 +1120,9 @@ impl Service for CellService {
 
     fn make_token(&self, caller: &Ctx, wanted: &TokenMake) -> Result<NewToken, Failure> {
         tokens::make(wanted, |request| {
+            // which may wait: the cell checks after that, and it is signed at once
+            let known = self.authority.user(&wanted.user, Wait::Allowed);
+            known.map_err(|e| tokens::refused(&e))?;
             // the cell checks who may, and keeps who has made which
             self.admin(caller, &wanted.clone().into(), &mut |_| ())?;
             self.authority.token_of(&wanted.user, request, Wait::Allowed).map_err(|e| tokens::refused(&e))
