@@ -1,4 +1,5 @@
-//! Tests that the documents name commands, options and settings that there are.
+//! Tests that code in the documents names commands, options and settings that there are: of each
+//! line the commands of this machine, up to a redirection.
 
 use crate::args::Cli;
 use crate::settings;
@@ -75,7 +76,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
             ('$', None) if letters.peek() == Some(&'(') => depth += 1,
             (')', None) if depth > 0 => {
                 depth -= 1;
-                word.push('X');
+                word.push('1');
             }
             _ if depth > 0 => (),
             ('#', None) if word.is_empty() => break,

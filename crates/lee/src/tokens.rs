@@ -14,7 +14,7 @@ pub fn make(
     wanted: &TokenMake,
     sign: impl FnOnce(&TokenRequest) -> Result<String, Failure>,
 ) -> Result<NewToken, Failure> {
-    let TokenMake { user, path, activities, until_secs } = wanted.clone();
+    let TokenMake { user, path, activities, until_secs, .. } = wanted.clone();
     let at = CellPath::parse(&path)
         .map_err(|e| Failure { message: format!("{path}: {e}"), errno: libc::EINVAL })?;
     let request = TokenRequest { path: Some(at), activities: Some(activities.clone()), until_secs };

@@ -38,7 +38,13 @@ fn token_key(rig: &Rig, user: &str) -> (u32, [u8; 32], u32) {
 }
 
 fn token(user: &str) -> admin::TokenMake {
-    admin::TokenMake { user: user.into(), path: "/".into(), activities: Vec::new(), until_secs: 1 }
+    admin::TokenMake {
+        user: user.into(),
+        path: "/".into(),
+        activities: Vec::new(),
+        until_secs: 1,
+        host: None,
+    }
 }
 
 #[test]

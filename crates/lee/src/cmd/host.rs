@@ -338,7 +338,11 @@ fn remove(invocation: &Invocation, request: admin::HostRemove) -> Result<(), Fai
             (false, true) => format!("; revoked {keys} that users made on it"),
             (false, false) => format!("; {keys} that users made on it go on"),
         };
-        format!("removed host {}: it is out, and its key and its token let nobody in{of_keys}", removed.name)
+        format!(
+            "removed host {}: it is out, and its key and its token let nobody in{of_keys}; tokens that users made on \
+             it end within a week, or now by lee token revoke",
+            removed.name
+        )
     })
 }
 

@@ -80,7 +80,7 @@ fn create(
         let path = mounts::path_in_cell(cell.path(), path)?;
         user::ensure(session, name)?;
         let activities = activities(read, write);
-        session.make_token(&admin::TokenMake { user: name.into(), path, activities, until_secs })
+        session.make_token(&admin::TokenMake { user: name.into(), path, activities, until_secs, host: None })
     })?;
     output::note(&format!("lee: a token for {name} at {}, good until {}", new.path, when::utc(until_secs)));
     output::show(invocation.format, &json!(new), || new.token.clone())

@@ -33,7 +33,7 @@ use leeward_remote::{Asker, Given, Grant};
 use leeward_volume::Cell;
 use leeward_volume::admin::{
     self, AnyReply, AnyRequest, BinRestore, Change, ChangeKind, Df, Diff, EventList, Failure, OwnerInfo,
-    Progress, Refresh, Sampled, SnapDiff, UsageReport,
+    Progress, Refresh, Sampled, SnapDiff, TokenMake, UsageReport,
 };
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,10 +248,11 @@ impl HostCommands {
                 eyes.console_link(&*service, self).map(|link| last_line("console-link", link))
             }
             Call::MakeToken { wanted } => {
+                let wanted = TokenMake { host: eyes.host().map(str::to_owned), ..wanted.clone() };
                 let request = AnyRequest::from(wanted.clone());
                 self.count_change(asker.ctx.uid, &request)?;
                 check(&eyes, &request)?;
-                service.make_token(&eyes.ctx, wanted).map(|made| last_line("token", made))
+                service.make_token(&eyes.ctx, &wanted).map(|made| last_line("token", made))
             }
             Call::Sessions
             | Call::EndSession { .. }
@@ -378,6 +379,9 @@ fn narrowed(eyes: &Eyes<'_>, request: &AnyRequest) -> Checked<AnyRequest> {
         AnyRequest::GroupList(_) => in_name_of(&eyes.name()?, request),
         AnyRequest::KeyCreate(r) => {
             AnyRequest::from(admin::KeyCreate { host: eyes.host().map(str::to_owned), ..r.clone() })
+        }
+        AnyRequest::TokenMake(r) => {
+            AnyRequest::from(TokenMake { host: eyes.host().map(str::to_owned), ..r.clone() })
         }
         _ if request.refresh() == Refresh::Groups => in_name_of(&eyes.name()?, request),
         _ => request.clone(),
@@ -584,6 +588,11 @@ impl Eyes<'_> {
     /// the cell.
     fn may_open_doors(&self, user: &str) -> Checked<()> {
         if self.ctx.uid == 0 || self.name()? != user {
+            return Err(for_operators());
+        }
+        // one of the machine may have the name of another one of the cell
+        let record = self.cell.accounts().user(user).and_then(|user| user.numbers.clone());
+        if record.is_some_and(|numbers| numbers.uid != self.ctx.uid) {
             return Err(for_operators());
         }
         let host = self.host();

@@ -263,6 +263,7 @@ fn about_none(asker: &Asking) -> Vec<AnyRequest> {
             path: "/".into(),
             activities: vec!["DOWNLOAD".into()],
             until_secs: 1,
+            host: None,
         }
         .into(),
         admin::TokenRevoke { user: Some(own.into()) }.into(),

@@ -10,7 +10,7 @@ use crate::shard::Shard;
 use crate::state::Effect;
 use crate::tx::Tx;
 use leeward_env::Ctx;
-use leeward_fs::accounts::{AccountChange, Accounts, UserRecord};
+use leeward_fs::accounts::{AccountChange, Accounts, HostRecord, UserRecord};
 use leeward_fs::groups::GroupChange;
 use std::sync::Arc;
 
@@ -65,6 +65,24 @@ fn put_group(tx: &mut Tx<'_>, change: &GroupChange) {
         }
         GroupChange::Limit(prefix, None) => tx.remove(keys::group_limit(prefix)),
         GroupChange::Ranges(ranges) => tx.put(keys::group_ranges(), GidRanges(ranges.clone()).encode()),
+    }
+}
+
+/// Whether a user may have something that opens doors. `host`: the one on which it is made.
+pub(super) fn may_open_doors(accounts: &Accounts, user: &str, host: Option<&str>) -> Result<(), Failure> {
+    if user_named(accounts, user)?.disabled {
+        let message = format!("user {user} is disabled: lee user enable {user}");
+        return Err(Failure::new(libc::EACCES, message));
+    }
+    // it may have been removed, or bounded, since it was looked at who asks
+    let is_let = |host: &&str| accounts.host(host).is_some_and(HostRecord::is_unbounded);
+    match host.filter(|host| !is_let(host)) {
+        None => Ok(()),
+        Some(host) => {
+            let message =
+                format!("host {host} may not use all of the cell: make it where the cell is served");
+            Err(Failure::new(libc::EPERM, message))
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Requests about S3 keys of users.
 
-use crate::admin::accounts::user_named;
+use crate::admin::accounts::may_open_doors;
 use crate::admin::{Caller, Failure, Refresh, Reply, Request};
 use crate::format::accounts::{KEYS_MAX, KEYS_PER_USER_MAX, LABEL_BYTES_MAX};
 use crate::shard::Shard;
-use leeward_fs::accounts::{AccountChange, Accounts, HostRecord, KeyRecord, Secret};
+use leeward_fs::accounts::{AccountChange, Accounts, KeyRecord, Secret};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -86,14 +86,7 @@ impl Request for KeyCreate {
         }
         let (id, secret) = draw(shard);
         shard.change_accounts(|accounts, now| {
-            user_named(accounts, user)?;
-            // it may have been removed, or bounded, since it was asked on whose behalf this is
-            let is_let = |host: &String| accounts.host(host).is_some_and(HostRecord::is_unbounded);
-            if let Some(host) = host.as_ref().filter(|host| !is_let(host)) {
-                let message =
-                    format!("host {host} may not use all of the cell: make the key where it is served");
-                return Err(Failure::new(libc::EPERM, message));
-            }
+            may_open_doors(accounts, user, host.as_deref())?;
             let of_user = accounts.keys().filter(|(_, key)| key.user == *user).count();
             let all = accounts.keys().len();
             if of_user >= KEYS_PER_USER_MAX || all >= KEYS_MAX {

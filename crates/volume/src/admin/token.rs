@@ -1,6 +1,6 @@
 //! Requests about the keys that sign tokens of the doors.
 
-use crate::admin::accounts::user_named;
+use crate::admin::accounts::{may_open_doors, user_named};
 use crate::admin::{Caller, Done, Failure, Refresh, Request};
 use crate::shard::Shard;
 use leeward_fs::accounts::{AccountChange, SigningRecord};
@@ -18,6 +18,10 @@ pub struct TokenMake {
     pub activities: Vec<String>,
     /// Until when, seconds since 1970.
     pub until_secs: i64,
+    /// The host on which it is made, which the server says; `None`: the machine that serves the
+    /// cell.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 impl Request for TokenMake {
@@ -25,10 +29,7 @@ impl Request for TokenMake {
     const REFRESH: Refresh = Refresh::Accounts;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
-        if user_named(&shard.accounts(), &self.user)?.disabled {
-            let message = format!("user {0} is disabled: lee user enable {0}", self.user);
-            return Err(Failure::new(libc::EACCES, message));
-        }
+        may_open_doors(&shard.accounts(), &self.user, self.host.as_deref())?;
         shard.prepare_tokens().map(|()| Done {})
     }
 }

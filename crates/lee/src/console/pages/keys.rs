@@ -188,7 +188,8 @@ fn token_of(
         return Err("the path is too long".into());
     }
     let (activities, until_secs) = (activities(*reads, *writes), visit.now_secs() + secs);
-    let wanted = TokenMake { user: user.to_owned(), path: path.to_owned(), activities, until_secs };
+    let wanted =
+        TokenMake { user: user.to_owned(), path: path.to_owned(), activities, until_secs, host: None };
     ensure(visit, user).and_then(|()| visit.make_token(wanted)).map_err(|failure| failure.message)
 }
 
