@@ -472,12 +472,9 @@ impl ServedCell {
             took_over,
             ..ground.started()
         };
-        let left = Arc::new(AtomicBool::new(false));
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
         memory::give_back(env, Arc::downgrade(cell.activity()));
-        if dir.place().is_some() {
-            watch_cell(env, &cell, (lifecycle, &left), own.map(Own::member));
-        }
+        let left = watch_cell(env, (&cell, dir), lifecycle, own);
         Ok(ServedCell {
             mount,
             machines,
@@ -894,16 +891,20 @@ fn watch_mount(env: &Env, mount: &Arc<Mount>, lifecycle: &Arc<Lifecycle>) {
     });
 }
 
-/// Posts an event when another process has taken the cell over. One that is `left` is another's:
-/// somebody may hold it a moment longer than it is open here.
+/// Posts an event when another process has taken the cell over. Once the result is true the cell is
+/// another's: somebody may hold it a moment longer than it is open here.
 fn watch_cell(
     env: &Env,
-    cell: &Arc<Cell>,
-    (lifecycle, left): (&Arc<Lifecycle>, &Arc<AtomicBool>),
-    member: Option<Arc<Member>>,
-) {
+    (cell, dir): (&Arc<Cell>, &CellDir),
+    lifecycle: &Arc<Lifecycle>,
+    own: Option<&Own>,
+) -> Arc<AtomicBool> {
+    let (is_left, member) = (Arc::new(AtomicBool::new(false)), own.map(Own::member));
+    if dir.place().is_none() {
+        return is_left; // nobody takes a cell in a directory
+    }
     let (cell, lifecycle, clock) = (Arc::downgrade(cell), lifecycle.clone(), env.clone());
-    let left = left.clone();
+    let left = is_left.clone();
     env.spawn("cell-watch", move || {
         while let Some(why) = cell.upgrade().map(|cell| cell.lost()) {
             match why {
@@ -916,6 +917,7 @@ fn watch_cell(
             }
         }
     });
+    is_left
 }
 
 /// Answers the calls of the control socket.
