@@ -1,5 +1,6 @@
 """Figures of the structure of crates/*/src, from the text of the sources: how long functions and files are, which modules import
-each other in a circle, how much is public; and whether ARCHITECTURE.md is still a tour. A smoke alarm, not a goal.
+each other in a circle, how much is public; whether ARCHITECTURE.md is still a tour; and whether a file with tests is in no
+program, so that they never run. A smoke alarm, not a goal.
 
     structure.py [ROOT]            prints the figures of each crate
     structure.py --check [ROOT]    fails where a figure is above its bound, and says what is to blame
@@ -16,7 +17,7 @@ from pathlib import Path
 
 FUNCTION_LINES_MAX = 70
 # what is allowed of each: lower them when the code gets better
-BOUNDS = {"longest cycle": 4, "functions over 70 lines": 4, "lines of the tour": 250, "wide lines of the tour": 0}
+BOUNDS = {"longest cycle": 4, "functions over 70 lines": 4, "lines of the tour": 250, "wide lines of the tour": 0, "tests in no program": 0}
 TOUR, TOUR_WIDTH = "ARCHITECTURE.md", 100
 
 
@@ -155,6 +156,18 @@ def percentile(values, share):
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
 
 
+def tests_in_no_program(crate):
+    """Files of its tests that cargo does not look for itself and that nothing names."""
+    manifest = (crate / "Cargo.toml").read_text()
+    if "autotests = false" not in manifest:
+        return []
+    programs = [crate / path for path in re.findall(r'^path = "(tests/[^"]+)"$', manifest, re.M)]
+    named = {program.stem for program in programs}
+    for program in programs:
+        named |= set(re.findall(r"^mod (\w+);$", program.read_text(), re.M))
+    return [str(file) for file in sorted((crate / "tests").glob("*.rs")) if file.stem not in named]
+
+
 def main(*arguments):
     check = "--check" in arguments
     root = Path(([a for a in arguments if a != "--check"] or [Path(__file__).resolve().parents[2]])[0])
@@ -179,17 +192,20 @@ def main(*arguments):
     print(f"files: {len(files)}, median {statistics.median(files):.0f} lines, p95 {percentile(files, 0.95)}")
     tour = (root / TOUR).read_text().splitlines() if (root / TOUR).exists() else []
     wide = [f"{TOUR}:{number}" for number, line in enumerate(tour, 1) if len(line) > TOUR_WIDTH]
+    lost = [file for crate in sorted((root / "crates").glob("*/")) for file in tests_in_no_program(crate)]
     figures = {
         "longest cycle": largest[0],
         "functions over 70 lines": len(long),
         "lines of the tour": len(tour),
         "wide lines of the tour": len(wide),
+        "tests in no program": len(lost),
     }
     blame = {
         "longest cycle": [f"{largest[1]}: " + ", ".join("::".join(names) for names in largest[2])],
         "functions over 70 lines": [f"{lines} lines: {name}" for lines, name in long],
         "lines of the tour": [TOUR],
         "wide lines of the tour": wide,
+        "tests in no program": lost,
     }
     failed = False
     for name, figure in figures.items():

@@ -4,7 +4,9 @@
     unit.py MESSAGES LOGS
 
 MESSAGES is what `cargo test --no-run --message-format=json` said: which programs there are. Each runs in the directory of its
-package, as cargo does it. Doc tests have no programs: `cargo test --doc` is one more job. LOGS is a directory for what they say.
+package, as cargo does it. A program `all` is linked once from many files, and runs once for each, so that one file's tests have
+a process of their own and a crash says whose it was. Doc tests have no programs: `cargo test --doc` is one more job. LOGS is a
+directory for what they say.
 
 When a program has ended, its name and its `test result` are printed; of one that failed all but the tests that passed. One that is
 not done after UNIT_SECONDS_MAX (default 600) is ended with what it started, and has failed.
@@ -24,6 +26,8 @@ SECONDS_MAX = float(os.environ.get("UNIT_SECONDS_MAX") or 600)
 LINES_MAX = 200  # of what a program said that failed
 # They turn io_uring on for the whole machine and off again, and need it between: before all others, one at a time.
 ALONE = ("fuse",)
+# Made of many files with tests.
+MANY = "all.rs"
 # They take longest, and so begin first.
 FIRST = ("remote", "lee", "model")
 DOC_TESTS = ["cargo", "test", "--quiet", "--workspace", "--locked", "--doc", "--no-fail-fast"]
@@ -79,9 +83,18 @@ def programs(messages):
     for line in Path(messages).read_text().splitlines():
         told = json.loads(line)
         if told["reason"] == "compiler-artifact" and told["profile"]["test"] and told["executable"]:
-            directory = Path(told["manifest_path"]).parent
-            found.append(Job(os.path.relpath(told["target"]["src_path"]), [told["executable"]], directory))
+            directory, source = Path(told["manifest_path"]).parent, Path(os.path.relpath(told["target"]["src_path"]))
+            found += files(source, told["executable"], directory) if source.name == MANY else [Job(str(source), [told["executable"]], directory)]
     return found
+
+
+def files(source, program, directory):
+    """A job for each file that this program was made of."""
+    listed = subprocess.run([program, "--list", "--format", "terse"], cwd=directory, check=True, capture_output=True, text=True).stdout
+    tests = {}
+    for name in re.findall(r"^(.+): test$", listed, re.MULTILINE):
+        tests.setdefault(name.split("::")[0], []).append(name)
+    return [Job(str(source.with_name(f"{file}.rs")), [program, "--exact", *names], directory) for file, names in tests.items()]
 
 
 def run(jobs, at_once, logs):

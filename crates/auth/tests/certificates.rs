@@ -1,11 +1,8 @@
 //! Certificates of clients: whose they are, and who of those is let in.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_auth::Grants;
 use leeward_env::Wait;
-use rig::Rig;
 
 #[test]
 fn a_subject_acts_as_its_user() {

@@ -1,11 +1,9 @@
 //! An issuer of our own on loopback: keys come by HTTP as a real issuer gives them.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{Minter, accounts, config, machine};
 use leeward_auth::{Authority, Fetch, HttpFetch};
 use leeward_env::{Env, Wait};
-use rig::{Minter, accounts, config, machine};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

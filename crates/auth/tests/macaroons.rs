@@ -1,15 +1,12 @@
 //! Tokens of the cell: made, narrowed by whoever has them, asked for at a door, revoked. A caveat
 //! never widens.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{Rig, SIGNING, accounts, allowed, path, user};
 use leeward_auth::{
     Activity, Grants, Identity, Macaroon, Refusal, Signer, TokenRequest, Verdict, Version, Via,
 };
 use leeward_env::Wait;
 use leeward_fs::accounts::{AccountChange, SigningRecord};
-use rig::{Rig, SIGNING, accounts, allowed, path, user};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,9 @@
 //! Logging in by OpenID Connect: a provider that answers as it should, and in every wrong way.
 
-mod rig;
-
+use crate::rig::{ISSUER, Minter};
 use leeward_auth::{Fetch, Gone, Refusal, SignOn, SignOnConfig, SignedOn};
 use leeward_env::Env;
 use parking_lot::Mutex;
-use rig::{ISSUER, Minter};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,14 +1,12 @@
 //! Tokens of the WLCG profile: who they are, what they allow, and those that must be refused.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{ANY, AUDIENCE, ISSUER, Rig, accounts, allowed, config, user};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use leeward_auth::{Activity, Refusal, TOKEN_BYTES_MAX, Via};
 use leeward_env::Wait;
 use leeward_fs::accounts::AccountChange;
-use rig::{ANY, AUDIENCE, ISSUER, Rig, accounts, allowed, config, user};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,8 @@
 //! disk does, reads are right.
 #![allow(clippy::disallowed_methods)]
 
-mod support;
-
+use crate::support;
+use crate::support::{Appends, Random, Rig, TestStore, ctx, owner};
 use leeward_data::{Addr, DISK_CACHE_BYTES_MIN, DiskCache, Options};
 use leeward_env::Env;
 use leeward_env::disk::real::RealDisk;
@@ -12,7 +12,6 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use support::{Appends, Random, Rig, TestStore, ctx, owner};
 
 const CELL: &str = "53d8c6e75f553823335350d20a7fb413";
 

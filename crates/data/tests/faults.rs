@@ -1,14 +1,12 @@
 //! Over the real stores: power cuts at every change of the disk, and a store that fails and lies.
 #![allow(clippy::single_range_in_vec_init)]
 
-mod support;
-
+use crate::support::{Appends, Random, TestCatalog, ctx, options, owner};
 use leeward_data::{Addr, Catalog, DataLog, Error, Options};
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_pool::{Chance, DirStore, FaultyStore, MemStore, Store, StoreFault};
 use std::sync::{Arc, Weak};
-use support::{Appends, Random, TestCatalog, ctx, options, owner};
 
 type Written = Vec<(Addr, Vec<u8>)>;
 

@@ -1,14 +1,12 @@
 //! Sealing, budgets, failing stores, threads, simulation.
 #![allow(clippy::disallowed_methods, clippy::single_range_in_vec_init)]
 
-mod support;
-
+use crate::support::*;
 use leeward_data::{Addr, Error, Options};
 use leeward_env::{Ctx, Wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::*;
 
 fn threaded() -> Options {
     Options { put_threads: 2, ..options() }

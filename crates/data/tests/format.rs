@@ -1,12 +1,10 @@
 //! The bytes of the format: golden, refused when newer, and no wrong data whatever is flipped or
 //! cut.
 
-mod support;
-
+use crate::support::*;
 use leeward_data::format::{BLOCK_BYTES, Codec, Index, MAGIC, TRAILER_BYTES, Trailer, Unit, crc};
 use leeward_data::{Addr, Chunk, DataLog, Error, Object, Owner};
 use leeward_pool::ObjectId;
-use support::*;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()

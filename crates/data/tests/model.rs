@@ -1,13 +1,11 @@
 //! Round trips against a model: random writes, dead ranges, compressibility, cleaning.
 #![allow(clippy::single_range_in_vec_init)]
 
-mod support;
-
+use crate::support::*;
 use leeward_data::{Addr, Chunk, Compression, Error, Object, Options, Owner};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use support::*;
 
 /// What was appended to one segment.
 #[derive(Default)]

@@ -1,14 +1,12 @@
 //! Files whose blocks were written in random order: how they are laid out, and what reading them
 //! costs the store.
 
-mod support;
-
+use crate::support::*;
 use leeward_data::format::{Index, TRAILER_BYTES, Trailer, UNIT_BYTES};
 use leeward_data::{Addr, Compression, Error, Options};
 use leeward_env::{Ctx, Env, Wait};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use support::*;
 
 const BLOCK: usize = 4096;
 /// Of the file: 4 MiB.

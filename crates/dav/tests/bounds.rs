@@ -1,15 +1,13 @@
 //! What one client may take of the door, and what it may keep from others.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{ATLAS_UID, BOB, Rig};
 use bytes::Bytes;
 use http::Request;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use leeward_door::listen::{BodyError, Client, Site};
 use leeward_fs::Fs;
-use rig::{ATLAS_UID, BOB, Rig};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,15 +1,13 @@
 //! The methods, through the whole door.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{BOB, Rig, noise};
 use http_body_util::{BodyExt, StreamBody};
 use leeward_door::limits;
 use leeward_door::listen::BodyError;
 use leeward_env::Ctx;
 use leeward_fs::{Fs, Op, Reply};
 use leeward_volume::admin;
-use rig::{BOB, Rig, noise};
 
 #[test]
 fn a_file_comes_and_goes() {

@@ -1,8 +1,7 @@
 //! Who may do what: credentials, scopes, links, anonymous readers.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{BOB, Rig};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -10,7 +9,6 @@ use leeward_door::listen::{Certificate, Client};
 use leeward_env::Ctx;
 use leeward_fs::{Fs, InodeFlags, Op, SetAttr};
 use leeward_volume::admin::{self, PropertyChanges};
-use rig::{BOB, Rig};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -1,9 +1,6 @@
 //! Third-party copies between two cells, and with servers that do not behave.
-#![allow(missing_docs)]
 
-mod rig;
-
-use rig::{BOB, Got, Rig, noise};
+use crate::rig::{BOB, Got, Rig, noise};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};

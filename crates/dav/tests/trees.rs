@@ -1,15 +1,12 @@
 //! DELETE, COPY and MOVE of what is not one plain file: directories, links, what is private, what
 //! cannot be copied.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{BOB, BOB_UID, Rig};
 use http::Request;
 use leeward_door::listen::{Body, Client, Site};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Fs, Make, NodeId, Op, Reply, SetAttr};
 use leeward_volume::admin;
-use rig::{BOB, BOB_UID, Rig};
 use std::task::Poll;
 use std::time::Duration;
 

@@ -2,9 +2,7 @@
 //! Needs root and /dev/fuse; says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Place, as_user, can_mount, lee, run, until};
+use crate::common::{Place, as_user, can_mount, lee, run, until};
 use leeward_auth::Macaroon;
 use leeward_fs::invitation::InvitationToken;
 use serde_json::json;

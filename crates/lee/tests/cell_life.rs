@@ -3,9 +3,8 @@
 //! and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Foreground, Place, as_user, can_mount, is_mounted, lee, run, say, until};
+use crate::common;
+use crate::common::{Foreground, Place, as_user, can_mount, is_mounted, lee, run, say, until};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -2,9 +2,8 @@
 //! here.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Place, as_user, is_root, lee, run, say};
+use crate::common;
+use crate::common::{Place, as_user, is_root, lee, run, say};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,11 +1,10 @@
 //! Doors of a cell on other machines: `lee gateway`, `lee host add --gateway`. Each machine is a
 //! directory with keys of its own; the client is curl.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::machines::{Served, free_port};
-use common::{PATIENCE, Place, Said, lee, run, signal, until, yesterday};
+use crate::common;
+use crate::common::machines::{Served, free_port};
+use crate::common::{PATIENCE, Place, Said, lee, run, signal, until, yesterday};
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;

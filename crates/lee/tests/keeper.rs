@@ -2,9 +2,8 @@
 //! Through the real binary and a real mount: needs root and /dev/fuse, says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Place, as_user, can_mount, is_mounted, lee, run, say, signal, until};
+use crate::common;
+use crate::common::{Place, as_user, can_mount, is_mounted, lee, run, say, signal, until};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -2,9 +2,7 @@
 //! bad input.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{LEE, PATIENCE, Place, as_user, is_root, lee, run, say, until};
+use crate::common::{LEE, PATIENCE, Place, as_user, is_root, lee, run, say, until};
 use leeward_bucket::server::{Fault, KEY, Server};
 use serde_json::Value;
 use std::fs;

@@ -1,11 +1,10 @@
 //! Commands in a mount from another machine: the server runs them in the name of the user who asks,
 //! so far as that user and the host may.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::machines::{Machine, Served};
-use common::{LEE, Over, as_user, can_mount, lee, run, stop, until, yesterday};
+use crate::common;
+use crate::common::machines::{Machine, Served};
+use crate::common::{LEE, Over, as_user, can_mount, lee, run, stop, until, yesterday};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,17 +1,14 @@
 //! A cell that other machines mount: `lee serve`, `lee host`, `lee mount`, `lee session`. Each
 //! machine is a directory with keys of its own.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod common;
-#[path = "machines/crashes.rs"]
 mod crashes;
-#[path = "machines/locks.rs"]
 mod locks;
-#[path = "machines/logins.rs"]
 mod logins;
 
-use common::machines::{Machine, Served, free_port};
-use common::{Place, can_mount, is_mounted, lee, run, say, signal, stop, until};
+use crate::common;
+use crate::common::machines::{Machine, Served, free_port};
+use crate::common::{Place, can_mount, is_mounted, lee, run, say, signal, stop, until};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};

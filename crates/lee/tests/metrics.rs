@@ -3,10 +3,8 @@
 //! elsewhere.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::machines::{Served, free_port};
-use common::{Place, can_mount, lee, run, say, until};
+use crate::common::machines::{Served, free_port};
+use crate::common::{Place, can_mount, lee, run, say, until};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};

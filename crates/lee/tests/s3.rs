@@ -3,9 +3,7 @@
 //! Needs root and /dev/fuse; says so and skips elsewhere.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, signal, stop, until};
+use crate::common::{PATIENCE, Place, Said, can_mount, is_mounted, lee, run, signal, stop, until};
 use leeward_bucket::server::{Fault, KEY, Server};
 use std::fs;
 use std::io::Write;

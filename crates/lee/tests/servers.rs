@@ -2,10 +2,8 @@
 //! and nothing is lost.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::machines::free_port;
-use common::{Place, Said, can_mount, lee, run, signal, stop, until};
+use crate::common::machines::free_port;
+use crate::common::{Place, Said, can_mount, lee, run, signal, stop, until};
 use leeward_bucket::server::{KEY, Server as Store};
 use serde_json::Value;
 use std::fs::{self, File};

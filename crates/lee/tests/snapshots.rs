@@ -2,9 +2,7 @@
 //! of it.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Place, as_user, can_mount, run, say};
+use crate::common::{Place, as_user, can_mount, run, say};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

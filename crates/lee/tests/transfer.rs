@@ -1,9 +1,7 @@
 //! `lee import` and `lee export` on a mounted cell, compared by programs that know nothing of it.
 #![allow(clippy::disallowed_methods)]
 
-mod common;
-
-use common::{Place, as_user, can_mount, lee, run, say, until};
+use crate::common::{Place, as_user, can_mount, lee, run, say, until};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

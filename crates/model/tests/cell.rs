@@ -4,14 +4,11 @@
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps, `MODEL_STRIDE` at every
 //! how many mutations a crash; `MODEL_USAGE=no` leaves recursive statistics out, `MODEL_TRACE=1`
 //! prints the steps, for a run that hangs.
-#![allow(missing_docs)]
 
-mod whole;
-
+use crate::whole::{SimCell, owner, seeds, steps, stride};
 use leeward_model::Profile;
 use leeward_model::crash::{CrashOptions, crash_everywhere};
 use leeward_model::harness::{Options, replay, run};
-use whole::{SimCell, owner, seeds, steps, stride};
 
 #[test]
 fn random_steps_agree_with_the_model() {

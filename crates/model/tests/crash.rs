@@ -1,6 +1,5 @@
 //! The checkers of crashes and of failing calls judge themselves: a toy that keeps the contract
 //! survives everywhere, toys that break it do not.
-#![allow(missing_docs)]
 
 use leeward_env::Ctx;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result};

@@ -2,17 +2,14 @@
 //! store, in every way that it documents, at any moment, also while the cell is opened.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, a failing call each.
-#![allow(missing_docs)]
 
-mod whole;
-
+use crate::whole::{Failing, SimCell, owner, seeds, steps};
 use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
 use leeward_model::Profile;
 use leeward_model::faults::{Ending, FaultOptions, Outcome, fail_once};
 use leeward_pool::StoreFault;
 use std::collections::BTreeMap;
-use whole::{Failing, SimCell, owner, seeds, steps};
 
 /// What a store can do to a call, but for that after which it is not what it said it was: no copy
 /// is left of what it forgets.

@@ -1,6 +1,5 @@
 //! The harness judges itself: the model agrees with itself, and deliberately wrong copies are
 //! caught.
-#![allow(missing_docs)]
 
 use leeward_env::Ctx;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Usage};

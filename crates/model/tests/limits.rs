@@ -1,13 +1,10 @@
 //! A real cell on a simulated disk at its limits: quotas, a full disk, damage on the medium.
-#![allow(missing_docs)]
 
-mod sim;
-
+use crate::sim::{SimCell, noise};
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition};
 use leeward_volume::admin;
-use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
 

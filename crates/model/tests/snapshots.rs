@@ -1,12 +1,9 @@
 //! Snapshots of a real cell on a simulated disk: what random steps do not reach. Volumes, rights,
 //! ACLs, quotas, space.
-#![allow(missing_docs)]
 
-mod sim;
-
+use crate::sim::{SimCell, noise};
 use leeward_fs::{Error, Make, NodeId, Op, Reply, SetAttr, XattrMode};
 use leeward_volume::admin;
-use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
 

@@ -1,10 +1,8 @@
 //! Snapshots of a real cell at its edges: the last volume number, a full disk, a broken engine,
 //! open files without a name, volumes that are removed while trim goes on, durability by fsync,
 //! cells of format 1.
-#![allow(missing_docs)]
 
-mod sim;
-
+use crate::sim::{SimCell, noise};
 use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Make, NodeId, Op, Reply, VIEW_FIRST, XattrMode};
@@ -12,7 +10,6 @@ use leeward_volume::admin;
 use leeward_volume::format::inode::{Inode, Pair};
 use leeward_volume::format::keys;
 use leeward_volume::{Cell, Config, FORMAT, first_batch};
-use sim::{SimCell, noise};
 
 const MIB: usize = 1 << 20;
 

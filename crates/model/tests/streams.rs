@@ -2,10 +2,9 @@
 //! of both sides, and by a walk that knows nothing of streams.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STEPS` how many steps.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod whole;
-
+use crate::whole::{SimCell, owner, seeds, steps};
 use leeward_env::Ctx;
 use leeward_fs::{
     Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek,
@@ -18,7 +17,6 @@ use leeward_model::harness::{Harness, Target};
 use leeward_volume::admin::{self, Failure, Pipe, Request, Streamed};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use whole::{SimCell, owner, seeds, steps};
 
 /// All that a walk finds of an inode, whose number is that at the source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 //! they were told is there afterwards, once.
 //!
 //! `MODEL_SEEDS`, `MODEL_STEPS`, `MODEL_STRIDE` as in `cell.rs`.
-#![allow(missing_docs)]
 
-mod whole;
-
+use crate::whole;
+use crate::whole::{SimCell, seeds, steps, stride};
 use leeward_env::{CallNumber, Ctx, Door, Told};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::{SessionRecord, Sessions, take_told};
@@ -18,7 +17,6 @@ use leeward_model::step::Path;
 use std::cell::{Cell as Value, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whole::{SimCell, seeds, steps, stride};
 
 /// A change that a client was told of.
 #[derive(Clone)]

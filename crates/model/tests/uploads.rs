@@ -2,7 +2,6 @@
 //! is there, what was begun is there whole or not at all, and nothing is left over.
 //!
 //! `MODEL_SEEDS=FROM..TO` chooses the seeds, `MODEL_STRIDE` at every how many mutations a crash.
-#![allow(missing_docs)]
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};

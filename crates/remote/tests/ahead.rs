@@ -1,16 +1,14 @@
 //! Reading ahead: streams are as quick over a network with a delay as without, others cost nothing
 //! more, memory is bounded, and nobody reads what is not there any more.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig::delay;
+use crate::rig::latch::Over;
+use crate::rig::proxy::{Proxy, WHOLE};
+use crate::rig::{INVITATION, Rig, lookup, make, seed, user};
 use leeward_fs::{NodeId, Op, Reply, SetAttr};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use rig::delay;
-use rig::latch::Over;
-use rig::proxy::{Proxy, WHOLE};
-use rig::{INVITATION, Rig, lookup, make, seed, user};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,10 +1,12 @@
 //! Changes that a client tells its programs before the server has made them: they are what the
 //! server makes of them, others see them at once, and they are lost only with a client that was
 //! silent for long, which is said.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::proxy::{Proxy, WHOLE};
+use crate::rig::raw::{HELLO, Raw, root, slot};
+use crate::rig::{Random, Rig, lookup, make, seed, user, write};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{
@@ -14,9 +16,6 @@ use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Sta
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_volume::admin::{OwnerLimit, QuotaSet};
-use rig::proxy::{Proxy, WHOLE};
-use rig::raw::{HELLO, Raw, root, slot};
-use rig::{Random, Rig, lookup, make, seed, user, write};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -1,15 +1,13 @@
 //! Connections that break at any byte, are slow or silent, and servers that end: each operation is
 //! done once, and the server holds for a client what the client holds.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::proxy::{Fate, Proxy, WHOLE};
+use crate::rig::{Random, Rig, lookup, make, read, user, write};
 use leeward_env::Env;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::{Random, Rig, lookup, make, read, user, write};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,15 +1,13 @@
 //! The cache of a mount on disk: what was read stays over restarts, and whatever is on the disk,
 //! what is read is what the file has.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig::proxy::{Proxy, WHOLE};
+use crate::rig::{INVITATION, Rig, caching_client, lookup, make, seed, user};
 use leeward_env::{Env, FileLock};
 use leeward_fs::{NodeId, Op, Reply, SetAttr};
 use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::Backend;
-use rig::proxy::{Proxy, WHOLE};
-use rig::{INVITATION, Rig, caching_client, lookup, make, seed, user};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;

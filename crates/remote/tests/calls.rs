@@ -1,13 +1,10 @@
 //! Calls of clients to a server: what they do, what hosts may, and what becomes of them when
 //! connections break and servers end.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{INVITATION, Rig, lookup, make, read, user, write};
 use leeward_fs::{Error, NodeId, Op, Precondition, Reply};
 use leeward_remote::{Grant, Unreachable};
 use leeward_vfs::Backend;
-use rig::{INVITATION, Rig, lookup, make, read, user, write};
 
 const ROOT: NodeId = NodeId::ROOT;
 

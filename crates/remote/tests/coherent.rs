@@ -1,10 +1,13 @@
 //! Copies of clients are never old: whatever one client, the server's machine or nobody in
 //! particular changes, all others see when the change is answered. And who keeps copies and cannot
 //! be reached holds others up for a few seconds only.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::latch::Over;
+use crate::rig::proxy::{Proxy, WHOLE};
+use crate::rig::raw::Raw;
+use crate::rig::{INVITATION, Random, Rig, caching_client, lookup, make, seed, user};
 use leeward_env::Ctx;
 use leeward_fs::{
     Allocate, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr, SetTime, Time,
@@ -13,10 +16,6 @@ use leeward_fs::{XattrMode, leases::USED_FOR};
 use leeward_remote::message::{Call, Caller, Slot, ToClient, ToServer};
 use leeward_remote::{CacheOptions, Client, Grant};
 use leeward_vfs::{Backend, Gate};
-use rig::latch::Over;
-use rig::proxy::{Proxy, WHOLE};
-use rig::raw::Raw;
-use rig::{INVITATION, Random, Rig, caching_client, lookup, make, seed, user};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,17 +1,15 @@
 //! Commands of users of hosts: answers come whole over connections that break, and hosts that ask
 //! for too much, or for what is another's, get nothing.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig::proxy::{Fate, Proxy, WHOLE};
+use crate::rig::raw::{self, Raw};
+use crate::rig::{Rig, client, seed};
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Op, Reply};
 use leeward_remote::message::{Call, Command, ToClient, ToServer};
 use leeward_remote::{Client, CommandLost, Grant, User};
 use leeward_vfs::Backend;
-use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::raw::{self, Raw};
-use rig::{Rig, client, seed};
 use std::time::Duration;
 
 fn user(uid: u32) -> User {

@@ -1,14 +1,13 @@
 //! Gateways: they alone are told of users, they keep no copies, and their doors learn that the
 //! server is away.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::{Rig, make, user};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Error, Make, NodeId, Op, Result};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::{Backend, DoorBackend};
-use rig::{Rig, make, user};
 
 fn gateway() -> Grant {
     Grant { gateway: true, ..Grant::default() }

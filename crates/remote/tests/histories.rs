@@ -3,20 +3,16 @@
 //! with servers that end and crash. Histories are made from a seed and judged (`rig/judge.rs`).
 //!
 //! `HISTORIES_SEED` and `HISTORIES` say with which one to begin and how many there are.
-#![allow(missing_docs)]
 
-#[path = "rig/judge.rs"]
-mod judge;
-mod rig;
-
-use judge::{Asked, Event, MODE, Node, Place, Said, Shown, State};
-use judge::{judge, with_attributes_apart, without_unanswered};
+use crate::rig;
+use crate::rig::judge::{Asked, Event, MODE, Node, Place, Said, Shown, State};
+use crate::rig::judge::{judge, with_attributes_apart, without_unanswered};
+use crate::rig::proxy::{Fate, Proxy, WHOLE};
+use crate::rig::{Dead, Random, Rig, client_at_last, user};
 use leeward_env::Env;
 use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::{Backend, Gate};
-use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::{Dead, Random, Rig, client_at_last, user};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,9 +1,12 @@
 //! Locks of programs on several machines: who has them, who waits, and what becomes of them when
 //! connections break and servers end.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::fake::{Fake, Peer};
+use crate::rig::latch::Over;
+use crate::rig::proxy::{Fate, Proxy, WHOLE};
+use crate::rig::raw::{Raw, root, slot};
+use crate::rig::{Rig, make, user, write};
 use leeward_env::Env;
 use leeward_fs::locks::{
     FileLock, LAST_BYTE, LockCall, LockKind, LockMode, LockOwner, LockRange, LockReply, LockRequest,
@@ -15,11 +18,6 @@ use leeward_remote::message::{Call, Slot, Standing, ToClient, ToServer, frame};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_vfs::locks::{LockService, OwnMount};
-use rig::fake::{Fake, Peer};
-use rig::latch::Over;
-use rig::proxy::{Fate, Proxy, WHOLE};
-use rig::raw::{Raw, root, slot};
-use rig::{Rig, make, user, write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};

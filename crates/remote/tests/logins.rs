@@ -1,16 +1,15 @@
 //! Hosts that are not believed who their users are: nobody may do anything there without a token,
 //! and with one just what its user may.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::raw::{Raw, root, slot};
+use crate::rig::{Rig, lookup, user};
 use leeward_fs::rights::{R, W, X};
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr};
 use leeward_remote::message::{Call, Caller, ToClient, ToServer, Token};
 use leeward_remote::{CellUser, Client, Grant, User};
 use leeward_vfs::Backend;
-use rig::raw::{Raw, root, slot};
-use rig::{Rig, lookup, user};
 use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;

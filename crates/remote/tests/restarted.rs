@@ -1,16 +1,14 @@
 //! What a client makes of servers that are started anew, whatever they say of its session: nothing
 //! that it was told is lost without a word.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::fake::{Fake, Peer};
+use crate::rig::{Rig, make, read, user, write};
 use leeward_env::{Env, Told};
 use leeward_fs::{Error, NodeId, Op, Reply, Watcher};
 use leeward_remote::message::{SLOTS_MAX, Standing, ToClient};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use rig::fake::{Fake, Peer};
-use rig::{Rig, make, read, user, write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,16 +1,13 @@
 //! What users of restricted hosts may do, compared with what the kernel of this machine lets them
 //! do, and lies that a host may tell.
-#![allow(missing_docs)]
 
-mod rig;
-mod worlds;
-
+use crate::rig;
+use crate::rig::Rig;
+use crate::worlds::served::{Seat, context};
+use crate::worlds::{Do, GROUP, Kernel, MEMBER, OTHER, OWNER, READ_ACL, SECOND, Served, USERS, User, World};
 use leeward_fs::{Attr, Entry, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, XattrMode};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use rig::Rig;
-use worlds::served::{Seat, context};
-use worlds::{Do, GROUP, Kernel, MEMBER, OTHER, OWNER, READ_ACL, SECOND, Served, USERS, User, World};
 
 const ROOT: NodeId = NodeId::ROOT;
 

@@ -1,9 +1,9 @@
 //! Strangers who know the protocol, and hosts that lie: what the server answers them, and that it
 //! goes on serving others and keeps nothing of them.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::raw::{HELLO, Raw, keys, root, slot, tls};
+use crate::rig::{Rig, lookup, make, read, user, write};
 use leeward_env::Told;
 use leeward_env::limits::WRITE_BYTES_MAX;
 use leeward_fs::sessions::Sessions;
@@ -16,8 +16,6 @@ use leeward_remote::message::{
 };
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use rig::raw::{HELLO, Raw, keys, root, slot, tls};
-use rig::{Rig, lookup, make, read, user, write};
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;

@@ -1,6 +1,5 @@
 //! The bytes of every message, pinned. Peers of two versions talk to each other, so what is here
 //! never changes: a new kind gets a new line, and the test says so when it has none.
-#![allow(missing_docs)]
 
 use leeward_env::{Class, Told};
 use leeward_fs::codec::{Malformed, Wire};

@@ -1,13 +1,10 @@
 //! Users, S3 keys and signing keys, and that they last.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_env::Ctx;
 use leeward_fs::accounts::Secret;
 use leeward_volume::admin::{self, AnyRequest, KeyInfo, NewKey, UserInfo};
 use leeward_volume::format::accounts::KEYS_PER_USER_MAX;
-use rig::Rig;
 
 fn create(name: &str, uid: Option<u32>, gids: &[u32]) -> admin::UserCreate {
     admin::UserCreate { name: name.into(), uid, gids: gids.into() }

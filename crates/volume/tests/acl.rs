@@ -1,11 +1,7 @@
 //! Rights in words: what they are as POSIX ACLs, for files, directories and what is made later, and
 //! whose files a change of a tree reaches.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::Rig;
 use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup::{self, Group, User};
 use leeward_fs::rights::{self, R, W, X};
@@ -13,7 +9,6 @@ use leeward_fs::{Error, InodeFlags, Kind, Make, NodeId, Op, SetAttr};
 use leeward_volume::admin::{
     self, AclChangedInfo, AclGrant, AclInfo, AclSet, AclShow, Failure, Right, VolumeCreate,
 };
-use rig::Rig;
 
 const ALICE: u32 = 1000;
 const BOB: u32 = 1001;
@@ -21,7 +16,7 @@ const LAB: u32 = 2000;
 
 impl Rig {
     /// A file or a directory of alice's.
-    fn put(&self, path: &str, kind: Kind, mode: u32) -> NodeId {
+    fn alices(&self, path: &str, kind: Kind, mode: u32) -> NodeId {
         let (dir, name) = Self::split(path);
         let make = if kind == Kind::Dir { Make::Dir } else { Make::File };
         let op = Op::Make {
@@ -48,7 +43,7 @@ impl Rig {
         self.ask_as(&Ctx::user(uid, uid), &AclSet { path: path.into(), grants, recursive: true })
     }
 
-    fn shown(&self, path: &str) -> AclInfo {
+    fn acl_at(&self, path: &str) -> AclInfo {
         self.admin(&AclShow { path: path.into() })
     }
 
@@ -82,7 +77,7 @@ fn a_tree_gets_rights_and_what_is_made_later_too() {
         ("/d/in/file", Kind::File, 0o600),
         ("/d/program", Kind::File, 0o700),
     ] {
-        rig.put(path, kind, mode);
+        rig.alices(path, kind, mode);
     }
     let group = Group(LAB);
     assert_eq!(rig.set_as(ALICE, "/d", group, &[Right::Read]), Ok(changed(4, 0, 0)));
@@ -92,22 +87,22 @@ fn a_tree_gets_rights_and_what_is_made_later_too() {
         ("r-x".into(), "r-x".into(), "r--".into(), "r-x".into())
     );
     assert_eq!(rig.may(BOB, BOB, "/d/in/file"), "---", "who is not in the group");
-    rig.put("/d/in/later", Kind::File, 0o666);
+    rig.alices("/d/in/later", Kind::File, 0o666);
     assert_eq!(bob("/d/in/later"), "r--", "made later");
     let again = || rig.set_as(ALICE, "/d", group, &[Right::Read]);
     // what came later may have execute, which its mode has hidden
     assert_eq!((again(), again()), (Ok(changed(1, 4, 0)), Ok(changed(0, 5, 0))));
     rig.set_as(ALICE, "/d", group, &[Right::Write]).expect("done");
     assert_eq!((bob("/d/in"), bob("/d/in/later")), ("rwx".into(), "rw-".into()));
-    let info = rig.shown("/d/in");
+    let info = rig.acl_at("/d/in");
     let lab = info.entries.iter().find(|entry| entry.who == Some(group)).expect("named");
     assert_eq!(lab.rights.iter().copied().collect::<Vec<_>>(), [Right::List, Right::Read, Right::Write]);
     rig.set_as(ALICE, "/d", group, &[]).expect("done");
     assert_eq!(
-        (bob("/d"), bob("/d/in/file"), rig.shown("/d").entries.len()),
+        (bob("/d"), bob("/d/in/file"), rig.acl_at("/d").entries.len()),
         ("---".into(), "---".into(), 3)
     );
-    rig.put("/d/in/last", Kind::File, 0o600);
+    rig.alices("/d/in/last", Kind::File, 0o600);
     assert_eq!(bob("/d/in/last"), "---");
     assert_eq!(rig.findings(), []);
 }
@@ -115,12 +110,12 @@ fn a_tree_gets_rights_and_what_is_made_later_too() {
 #[test]
 fn who_may_list_reads_nothing() {
     let rig = Rig::new();
-    rig.put("/d", Kind::Dir, 0o700);
-    rig.put("/d/file", Kind::File, 0o600);
+    rig.alices("/d", Kind::Dir, 0o700);
+    rig.alices("/d/file", Kind::File, 0o600);
     rig.set_as(ALICE, "/d", User(BOB), &[Right::List]).expect("done");
-    rig.put("/d/later", Kind::File, 0o644);
+    rig.alices("/d/later", Kind::File, 0o644);
     assert_eq!((rig.may(BOB, BOB, "/d"), rig.may(BOB, BOB, "/d/file")), ("r-x".into(), "---".into()));
-    let info = rig.shown("/d");
+    let info = rig.acl_at("/d");
     let bob = info.entries.iter().find(|entry| entry.who == Some(User(BOB))).expect("named");
     assert_eq!(
         (bob.rights.iter().copied().collect::<Vec<_>>(), &*bob.permissions),
@@ -132,10 +127,10 @@ fn who_may_list_reads_nothing() {
 #[test]
 fn only_owners_change_rights() {
     let rig = Rig::new();
-    rig.put("/d", Kind::Dir, 0o755);
-    rig.put("/d/file", Kind::File, 0o600);
-    let theirs = rig.put("/d/theirs", Kind::Dir, 0o700);
-    rig.put("/d/theirs/file", Kind::File, 0o600);
+    rig.alices("/d", Kind::Dir, 0o755);
+    rig.alices("/d/file", Kind::File, 0o600);
+    let theirs = rig.alices("/d/theirs", Kind::Dir, 0o700);
+    rig.alices("/d/theirs/file", Kind::File, 0o600);
     let set = SetAttr { uid: Some(BOB), gid: Some(BOB), ..SetAttr::default() };
     rig.call(Op::SetAttr { node: theirs, set }).expect("given away");
     let write = [Right::Write];
@@ -159,15 +154,15 @@ fn only_owners_change_rights() {
 #[test]
 fn large_directories_links_and_other_volumes() {
     let mut rig = Rig::new();
-    rig.put("/d", Kind::Dir, 0o755);
-    let first = rig.put("/d/f0", Kind::File, 0o600);
-    (1..600).for_each(|n| _ = rig.put(&format!("/d/f{n}"), Kind::File, 0o600));
+    rig.alices("/d", Kind::Dir, 0o755);
+    let first = rig.alices("/d/f0", Kind::File, 0o600);
+    (1..600).for_each(|n| _ = rig.alices(&format!("/d/f{n}"), Kind::File, 0o600));
     let dir = rig.at("/d").expect("there");
     rig.call(Op::Link { node: first, dir, name: b"z" }).expect("linked");
     let make = Make::Symlink(b"f0");
     rig.call(Op::Make { dir, name: b"s", make, mode: 0o777, umask: 0 }).expect("made");
     rig.admin(&VolumeCreate { name: "v".into(), at: "/d/v".into(), uid: ALICE, gid: ALICE, pool: None });
-    rig.put("/d/v/file", Kind::File, 0o600);
+    rig.alices("/d/v/file", Kind::File, 0o600);
     let done = rig.set_as(ALICE, "/d", Group(LAB), &[Right::Read]).expect("done");
     // the second name of f0; the symbolic link is root's
     assert_eq!(done, changed(601, 2, 0));
@@ -184,7 +179,7 @@ fn large_directories_links_and_other_volumes() {
 fn what_is_removed_meanwhile_is_passed_over() {
     let rig = Rig::new();
     for path in ["/d", "/d/a", "/d/b", "/d/c"] {
-        rig.put(path, Kind::Dir, 0o755);
+        rig.alices(path, Kind::Dir, 0o755);
     }
     let grants = vec![AclGrant { who: Group(LAB), rights: [Right::Read].into() }];
     let request = AclSet { path: "/d".into(), grants, recursive: true };

@@ -1,11 +1,7 @@
 //! The recycle bin of a cell on a simulated disk: what it keeps, how it comes back, what makes it
 //! go.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, Usage};
@@ -13,7 +9,6 @@ use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{self, BinEntry, Failure, PropertyChanges, Request};
 use leeward_volume::format::inode::BinRecord;
 use leeward_volume::format::keys::{self, Key};
-use rig::{Rig, engine, noise};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -39,16 +34,16 @@ impl Rig {
     }
 
     /// As `rm -r`.
-    fn remove(&self, top: &str) {
+    fn remove_all(&self, top: &str) {
         for entry in self.list(top) {
             let path = format!("{top}/{}", entry.0);
-            if entry.1 == Kind::Dir { self.remove(&path) } else { self.unlink(&path) }
+            if entry.1 == Kind::Dir { self.remove_all(&path) } else { self.unlink(&path) }
         }
         self.rmdir(top).expect(top);
     }
 
     /// Everything below a path: node, kind, links, content.
-    fn tree(&self, top: &str) -> BTreeMap<String, (NodeId, Kind, u32, Vec<u8>)> {
+    fn all_below(&self, top: &str) -> BTreeMap<String, (NodeId, Kind, u32, Vec<u8>)> {
         let mut all = BTreeMap::new();
         for (name, kind) in self.list(top) {
             let path = format!("{top}/{name}");
@@ -57,7 +52,7 @@ impl Rig {
             let content = if kind == Kind::File { self.read(&path).expect(&path) } else { Vec::new() };
             all.insert(path.clone(), (node, kind, a.nlink, content));
             if kind == Kind::Dir {
-                all.extend(self.tree(&path));
+                all.extend(self.all_below(&path));
             }
         }
         all
@@ -71,7 +66,7 @@ impl Rig {
         self.admin(&admin::UsageShow { path: path.into() })
     }
 
-    fn quota(&self, path: &str, bytes: u64, files: u64) {
+    fn set_quota(&self, path: &str, bytes: u64, files: u64) {
         self.admin(&admin::QuotaSet { path: path.into(), bytes: Some(bytes), files: Some(files) });
     }
 
@@ -98,7 +93,7 @@ impl Rig {
         Ok((done.restored.files, done.restored.dirs, done.left))
     }
 
-    fn restore(&self, path: &str) -> std::result::Result<(u64, u64, u64), i32> {
+    fn take_back(&self, path: &str) -> std::result::Result<(u64, u64, u64), i32> {
         self.restore_as(0, path, None, None)
     }
 }
@@ -123,11 +118,11 @@ fn a_removed_file_is_listed_counts_and_comes_back() {
     assert_eq!(rig.binned(0, Some("/e")), []);
     rig.clean();
 
-    assert_eq!(rig.restore("/d/f"), Ok((1, 0, 0)));
+    assert_eq!(rig.take_back("/d/f"), Ok((1, 0, 0)));
     assert_eq!(rig.at("d/f"), Ok(node));
     assert_eq!(rig.read("d/f").unwrap(), noise(3_000_000, 1));
     assert_eq!(rig.bin(), Vec::<String>::new());
-    assert_eq!(rig.restore("/d/f"), Err(libc::ENOENT));
+    assert_eq!(rig.take_back("/d/f"), Err(libc::ENOENT));
     assert_eq!(rig.usage("/"), before);
     rig.clean();
 }
@@ -146,8 +141,8 @@ fn a_tree_comes_back_as_a_tree() {
     rig.make("top/link", Make::Symlink(b"0")).unwrap();
     let node = rig.at("top/1/deep/7").unwrap();
     rig.call(Op::Link { node, dir: rig.at("top/2").unwrap(), name: b"seven" }).unwrap();
-    let (before, usage) = (rig.tree("top"), rig.usage("/"));
-    rig.remove("top");
+    let (before, usage) = (rig.all_below("top"), rig.usage("/"));
+    rig.remove_all("top");
     assert_eq!(rig.list(""), []);
     assert_eq!(rig.usage("/"), usage);
     assert_eq!(rig.bin().len(), 7 + 120 + 1);
@@ -155,12 +150,12 @@ fn a_tree_comes_back_as_a_tree() {
     rig.reopen();
 
     // a part, with the directories above it
-    assert_eq!(rig.restore("/top/0/deep/3"), Ok((1, 3, 0)));
+    assert_eq!(rig.take_back("/top/0/deep/3"), Ok((1, 3, 0)));
     assert_eq!(rig.list("top/0/deep"), [("3".to_string(), Kind::File)]);
     rig.clean();
     // all of it, into what is there by now
-    assert_eq!(rig.restore("/top"), Ok((120, 4, 0)));
-    let mut after = rig.tree("top");
+    assert_eq!(rig.take_back("/top"), Ok((120, 4, 0)));
+    let mut after = rig.all_below("top");
     // a name that was not the last one of its file is not in the bin
     let linked = after.keys().filter(|p| before[*p].0 == node).count();
     assert_eq!(linked, 1);
@@ -181,16 +176,16 @@ fn what_is_there_again_is_filled_and_never_replaced() {
     rig.file("d/a", b"old a");
     rig.file("d/sub/b", b"old b");
     rig.file("d/sub/c", b"old c");
-    rig.remove("d");
+    rig.remove_all("d");
     rig.dir("d");
     rig.dir("d/sub");
     rig.file("d/sub/b", b"new b");
-    assert_eq!(rig.restore("/d/sub/b"), Err(libc::EEXIST));
+    assert_eq!(rig.take_back("/d/sub/b"), Err(libc::EEXIST));
     assert_eq!(rig.restore_as(0, "/d/sub/b", None, Some("/d/was-b")), Ok((1, 0, 0)));
     assert_eq!(rig.read("d/was-b").unwrap(), b"old b");
     rig.unlink("d/was-b");
     assert_eq!(rig.restore_as(0, "/d/was-b", None, Some("/d/a/b")), Err(libc::ENOENT));
-    assert_eq!(rig.restore("/d"), Ok((3, 0, 0)));
+    assert_eq!(rig.take_back("/d"), Ok((3, 0, 0)));
     assert_eq!(rig.read("d/a").unwrap(), b"old a");
     assert_eq!(rig.read("d/sub/b").unwrap(), b"new b");
     assert_eq!(rig.read("d/sub/c").unwrap(), b"old c");
@@ -207,7 +202,7 @@ fn what_is_there_again_is_filled_and_never_replaced() {
     rig.unlink("d/x");
     rig.rename("d/sub/c", "d/sub/b").expect("done");
     assert_eq!(rig.bin(), ["/d/sub/b", "/d/x", "/d/x"]);
-    assert_eq!(rig.restore("/d"), Ok((1, 0, 1)));
+    assert_eq!(rig.take_back("/d"), Ok((1, 0, 1)));
     assert_eq!(rig.read("d/x").unwrap(), b"2");
     assert_eq!(rig.restore_as(0, "/d/x", Some(between), Some("/first")), Ok((1, 0, 0)));
     assert_eq!(rig.read("first").unwrap(), b"1");
@@ -221,13 +216,13 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     rig.dir("q");
     rig.dir("q/in");
     rig.dir("other");
-    rig.quota("/q", 1_000_000, 0);
+    rig.set_quota("/q", 1_000_000, 0);
     rig.file("other/first", &noise(300_000, 9));
     rig.unlink("other/first");
     for n in 0..3 {
         rig.file(&format!("q/in/{n}"), &noise(300_000, n));
     }
-    rig.remove("q/in");
+    rig.remove_all("q/in");
     let file = rig.file("q/new", b"");
     rig.write(file, 0, &noise(350_000, 5)).expect("the oldest makes room");
     assert_eq!(rig.bin(), ["/other/first", "/q/in", "/q/in/1", "/q/in/2"]);
@@ -238,7 +233,7 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     assert_eq!(rig.bin(), ["/other/first"]);
     rig.clean();
     // files
-    rig.quota("/q", 0, 3);
+    rig.set_quota("/q", 0, 3);
     rig.file("q/a", b"a");
     rig.unlink("q/a");
     rig.file("q/b", b"b");
@@ -246,7 +241,7 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     rig.file("q/c", b"c");
     assert_eq!(rig.bin(), ["/other/first", "/q/b"]);
     // moved under a quota with what is in the bin below it
-    rig.quota("/q", 0, 4);
+    rig.set_quota("/q", 0, 4);
     rig.rename("other", "q/other").expect("done");
     assert_eq!(rig.bin(), ["/q/other/first"]);
     rig.file("q/d", b"d");
@@ -257,7 +252,7 @@ fn a_full_quota_purges_the_oldest_of_what_counts_there() {
     rig.dir("more");
     rig.file("more/x", b"x");
     rig.unlink("more/x");
-    rig.quota("/q", 0, 5);
+    rig.set_quota("/q", 0, 5);
     rig.rename("more", "q/more").expect("done");
     assert_eq!(rig.bin(), Vec::<String>::new());
     rig.clean();
@@ -347,7 +342,7 @@ fn a_bin_that_is_turned_off_empties_itself() {
 fn a_file_that_is_open_is_written_to_in_the_bin() {
     let rig = Rig::with_bin();
     rig.dir("q");
-    rig.quota("/q", 1_000_000, 0);
+    rig.set_quota("/q", 1_000_000, 0);
     let node = rig.file("q/f", &noise(100_000, 1));
     let passing = rig.make("q/lock", Make::File).unwrap();
     rig.unlink("q/lock");
@@ -396,7 +391,7 @@ fn snapshots_keep_what_they_saw_and_not_what_was_in_the_bin() {
     rig.unlink("d/late");
     rig.dir("d/.snap/t");
     rig.write(node, 0, &noise(600_000, 4)).unwrap();
-    assert_eq!(rig.restore("/d/late"), Ok((1, 0, 0)));
+    assert_eq!(rig.take_back("/d/late"), Ok((1, 0, 0)));
     assert_eq!(rig.at("d/.snap/t/late"), Err(Error::NotFound));
     rig.clean();
     rig.reopen();
@@ -420,7 +415,7 @@ fn a_restore_in_place_empties_the_bin_of_what_it_replaces() {
     rig.file("d/f", &noise(1000, 1));
     rig.dir("d/.snap/s");
     rig.unlink("d/t/u/f");
-    rig.remove("d/t/u");
+    rig.remove_all("d/t/u");
     let request = |what: &str| admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
@@ -480,11 +475,11 @@ fn a_volume_goes_with_its_bin() {
     for n in 0..300 {
         rig.file(&format!("v/d/{n}"), b"content");
     }
-    rig.remove("v/d");
+    rig.remove_all("v/d");
     rig.file("here", b"content");
     rig.unlink("here");
     assert_eq!(rig.binned(0, Some("/v")).len(), 301);
-    assert_eq!(rig.restore("/v/d/17"), Ok((1, 1, 0)));
+    assert_eq!(rig.take_back("/v/d/17"), Ok((1, 1, 0)));
     rig.clean();
     rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.clean();
@@ -530,7 +525,7 @@ fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
                 rig.file(&format!("{d}/{n}"), &noise(5000, n));
             }
             rig.file(&format!("{d}/large"), &noise(9 << 20, d));
-            rig.remove(&format!("{d}"));
+            rig.remove_all(&format!("{d}"));
         }
         rig.idle();
         rig.env.advance(DAY * 8);
@@ -633,7 +628,7 @@ fn random_operations(seed: u64) {
     rig.bin_days("root", 0);
     rig.clean();
     assert_eq!(rig.bin(), Vec::<String>::new());
-    let tree = rig.tree("");
+    let tree = rig.all_below("");
     let dirs = tree.values().filter(|(_, kind, ..)| *kind == Kind::Dir).count();
     let files: BTreeMap<NodeId, usize> =
         tree.values().filter(|(_, kind, ..)| *kind == Kind::File).map(|f| (f.0, f.3.len())).collect();

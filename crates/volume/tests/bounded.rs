@@ -1,22 +1,14 @@
 //! What one user does takes a bounded number of steps and records, also while others write, and
 //! when he means harm.
-#![allow(missing_docs)]
 
-#[path = "rig/counted.rs"]
-mod counted;
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-#[path = "rig/watched.rs"]
-mod watched;
-
-use counted::{busy, counted};
+use crate::rig;
+use crate::rig::counted::{busy, counted};
+use crate::rig::{Rig, noise};
 use leeward_env::Ctx;
-use leeward_fs::{Allocate, Attr, Error, Fs, Make, NodeId, Op, Precondition, Reply, Seek, SetAttr};
+use leeward_fs::{Allocate, Error, Fs, Make, NodeId, Op, Precondition, Reply, Seek, SetAttr};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
-use rig::{Rig, noise};
 use std::sync::atomic::Ordering;
 
 const MIB: u64 = 1 << 20;
@@ -24,13 +16,6 @@ const MIB: u64 = 1 << 20;
 const RECORD_BYTES_MAX: usize = 512 << 10;
 
 impl Rig {
-    fn attr(&self, node: NodeId) -> Attr {
-        match self.call(Op::GetAttr { node }) {
-            Ok(Reply::Attr(attr)) => attr,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn resize(&self, node: NodeId, size: u64) {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         match self.call(Op::SetAttr { node, set }) {

@@ -1,11 +1,8 @@
 //! What is published at the S3 door.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_volume::admin;
 use leeward_volume::format::buckets::BucketRecord;
-use rig::Rig;
 
 fn create(rig: &Rig, name: &str, at: &str) {
     rig.admin(&admin::VolumeCreate { name: name.into(), at: at.into(), uid: 1000, gid: 1000, pool: None });

@@ -1,14 +1,9 @@
 //! What files there are: the same by the records of a volume and by its directories, each inode
 //! once, and nothing that has no name.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, noise};
 use leeward_fs::{Make, Op, SetAttr, SetTime, Time};
 use leeward_volume::admin::{self, Counted, FileCensus, FilesCounted, PropertyChanges};
-use rig::{Rig, noise};
 use std::time::Duration;
 
 const ALICE: u32 = 1000;
@@ -19,7 +14,7 @@ impl Rig {
     }
 
     /// A tree with something of each kind, in this directory.
-    fn tree(&self, top: &str) {
+    fn plant(&self, top: &str) {
         let dir = self.dir(&format!("{top}/d"));
         self.dir(&format!("{top}/d/empty"));
         let file = self.file(&format!("{top}/d/a.ROOT"), &noise(5000, 1));
@@ -47,7 +42,7 @@ fn records_and_directories_say_the_same() {
     let set = PropertyChanges { bin_days: Some(7), ..PropertyChanges::default() };
     rig.admin(&admin::VolumeSet { name: "v".into(), set });
     rig.dir("/v/part");
-    rig.tree("/v/part");
+    rig.plant("/v/part");
     let below = admin::VolumeCreate { name: "w".into(), at: "/v/part/w".into(), uid: 0, gid: 0, pool: None };
     rig.admin(&below);
     rig.file("/v/part/w/not-counted", b"x");

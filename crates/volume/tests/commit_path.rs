@@ -1,13 +1,8 @@
 //! What becomes of data between a write and its commit when calls fail, segments vanish and
 //! references move.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-#[path = "rig/watched.rs"]
-mod watched;
-
+use crate::rig::watched::{Watch, WatchedKv};
+use crate::rig::{Rig, engine, noise};
 use leeward_env::{Ctx, Work};
 use leeward_fs::{Engine, Fs, Make, NodeId, Op, SetAttr, Turns};
 use leeward_meta::{Error as KvError, Kv};
@@ -15,10 +10,8 @@ use leeward_pool::{DirStore, HookedStore, ObjectId};
 use leeward_volume::format::keys::{self, Table, tag};
 use leeward_volume::{Cell, Config};
 use parking_lot::Mutex;
-use rig::{Rig, engine, noise};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use watched::{Watch, WatchedKv};
 
 const NOBODY: u64 = 0;
 /// Behind what an inode's own record describes.

@@ -1,11 +1,7 @@
 //! The event logs of volumes: who changed what, in order, with the paths of that time, for exactly
 //! the changes that are durable.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine, noise};
 use leeward_env::{Ctx, Machine};
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, SetAttr, XattrMode};
 use leeward_meta::{Batch, Kv};
@@ -15,7 +11,6 @@ use leeward_volume::admin::{
 };
 use leeward_volume::format::events::{Block, LogHead, OpenBlock, digest_of};
 use leeward_volume::format::keys;
-use rig::{Rig, engine, noise};
 use std::collections::BTreeMap;
 
 const ALICE: u32 = 1000;

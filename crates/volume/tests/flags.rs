@@ -1,10 +1,6 @@
 //! Inode flags: what each operation is refused by, who may change them, and what stays of them.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine};
 use leeward_env::Ctx;
 use leeward_fs::{
     Allocate, Attr, Error, Fs, InodeFlags, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, Seek,
@@ -14,7 +10,6 @@ use leeward_meta::{Batch, Kv};
 use leeward_volume::admin::{self, ChangeKind, PropertyChanges};
 use leeward_volume::format::inode::Inode;
 use leeward_volume::format::keys;
-use rig::{Rig, engine};
 use std::collections::BTreeSet;
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -29,13 +24,6 @@ const NOW: Option<SetTime> = Some(SetTime::Now);
 const THEN: Option<SetTime> = Some(SetTime::To(Time { secs: 7, nanos: 0 }));
 
 impl Rig {
-    fn attr(&self, node: NodeId) -> Attr {
-        match self.call(Op::GetAttr { node }) {
-            Ok(Reply::Attr(attr)) => attr,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn set_flags_as(&self, uid: u32, node: NodeId, flags: InodeFlags) -> Result<Reply> {
         let set = SetAttr { flags: Some(flags), ..NOTHING };
         self.cell.call(&Ctx::user(uid, uid), Op::SetAttr { node, set })

@@ -1,11 +1,8 @@
 //! What operators say about users and groups at the gate, and that it lasts.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_fs::flows::{UserOrGroup, WEIGHT_MAX};
 use leeward_volume::admin::{self, FlowInfo};
-use rig::Rig;
 
 fn weight(who: UserOrGroup, weight: u32) -> admin::FlowSet {
     admin::FlowSet { who, weight: Some(weight), ops_per_sec: None, bytes_per_sec: None }

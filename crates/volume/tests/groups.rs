@@ -1,9 +1,7 @@
 //! Groups that users own: who may change them, that they last, and that nobody is in a group that
 //! is in itself.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{Rig, engine};
 use leeward_fs::groups::{GidRange, GroupRecord, Member};
 use leeward_meta::{Batch, Kv};
 use leeward_volume::Stored;
@@ -12,7 +10,6 @@ use leeward_volume::admin::{
     GroupRemove, GroupSet, GroupShow,
 };
 use leeward_volume::format::keys;
-use rig::{Rig, engine};
 
 const FIRST: u32 = 1_880_000_000;
 

@@ -1,8 +1,6 @@
 //! Hosts: that they last, who may enrol as one, and that a token is good once.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{Rig, engine};
 use leeward_env::{Ctx, Env};
 use leeward_fs::accounts::{Identity, Trust, UidRange};
 use leeward_fs::invitation::InvitationToken;
@@ -11,7 +9,6 @@ use leeward_volume::Stored;
 use leeward_volume::admin::{self, AnyRequest, Failure, HostAdd, HostInfo, NewHost};
 use leeward_volume::format::keys;
 use leeward_volume::{Cell, Config, FORMAT};
-use rig::{Rig, engine};
 use std::time::Duration;
 
 const DAY_SECS: u32 = 86_400;

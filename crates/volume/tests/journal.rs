@@ -1,5 +1,4 @@
 //! The metadata journal stays short whatever users do.
-#![allow(missing_docs)]
 
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Ctx, Env};

@@ -1,11 +1,8 @@
 //! Lists of volumes and of what is about them, asked for while volumes come and go.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_env::Ctx;
 use leeward_volume::admin::{self, AnyRequest};
-use rig::Rig;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const VOLUMES: u32 = 150;

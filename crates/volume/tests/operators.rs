@@ -1,15 +1,12 @@
 //! What operators do about snapshots, on a cell with a simulated clock and disk.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::Rig;
 use leeward_env::Ctx;
 use leeward_env::dates;
 use leeward_fs::{Entry, Error, Fs, Make, NodeId, Op, RenameMode, Reply, Watcher};
 use leeward_volume::admin::{
     self, AnyRequest, PropertyChanges, QuotaInfo, Request, ScheduleInfo, SnapInfo, SnapInfos, VolumeInfo,
 };
-use rig::Rig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,7 +35,7 @@ impl Rig {
         self.cell.call(&Ctx::user(0, 0), op)
     }
 
-    fn look_up(&self, dir: NodeId, name: &str) -> Result<NodeId, Error> {
+    fn look_up_in(&self, dir: NodeId, name: &str) -> Result<NodeId, Error> {
         match self.op(Op::Lookup { dir, name: name.as_bytes() })? {
             Reply::Attr(attr) => Ok(attr.node),
             other => panic!("{other:?}"),
@@ -46,7 +43,7 @@ impl Rig {
     }
 
     #[track_caller]
-    fn dir(&self, dir: NodeId, name: &str) -> NodeId {
+    fn dir_in(&self, dir: NodeId, name: &str) -> NodeId {
         let make = Op::Make { dir, name: name.as_bytes(), make: Make::Dir, mode: 0o755, umask: 0 };
         match self.op(make) {
             Ok(Reply::Attr(attr)) => attr.node,
@@ -55,14 +52,14 @@ impl Rig {
     }
 
     #[track_caller]
-    fn file(&self, dir: NodeId, name: &str, bytes: usize) -> NodeId {
+    fn file_in(&self, dir: NodeId, name: &str, bytes: usize) -> NodeId {
         let make = Op::Make { dir, name: name.as_bytes(), make: Make::File, mode: 0o644, umask: 0 };
         let Ok(Reply::Attr(attr)) = self.op(make) else { panic!("{name} cannot be made") };
-        self.write(attr.node, bytes).expect("a write");
+        self.fill(attr.node, bytes).expect("a write");
         attr.node
     }
 
-    fn write(&self, node: NodeId, bytes: usize) -> Result<Reply, Error> {
+    fn fill(&self, node: NodeId, bytes: usize) -> Result<Reply, Error> {
         self.op(Op::Write { node, offset: 0, data: &vec![1; bytes] })
     }
 
@@ -78,13 +75,13 @@ impl Rig {
     }
 
     #[track_caller]
-    fn volume(&self, request: &impl Request<Reply = VolumeInfo>) -> VolumeInfo {
+    fn volume_after(&self, request: &impl Request<Reply = VolumeInfo>) -> VolumeInfo {
         self.ask(request).expect("a volume")
     }
 
     fn new_volume(&self, name: &str, at: &str, uid: u32) -> NodeId {
         let create = admin::VolumeCreate { name: name.into(), at: at.into(), uid, gid: uid, pool: None };
-        NodeId::new(self.volume(&create).id, 1)
+        NodeId::new(self.volume_after(&create).id, 1)
     }
 
     #[track_caller]
@@ -99,7 +96,7 @@ impl Rig {
 
     /// Names of snapshots of a directory.
     fn snaps(&self, dir: NodeId) -> Vec<String> {
-        self.names(self.look_up(dir, ".snap").expect(".snap"), "", 1000)
+        self.names(self.look_up_in(dir, ".snap").expect(".snap"), "", 1000)
     }
 }
 
@@ -138,18 +135,18 @@ fn snapshots_by_request() {
     let mut rig = Rig::new();
     let heard = Arc::new(Heard::default());
     rig.cell.watch(heard.clone());
-    let dir = rig.dir(NodeId::ROOT, "dir");
-    let below = rig.dir(dir, "below");
-    let file = rig.file(dir, "file", 5000);
-    let snap_dir = rig.look_up(dir, ".snap").expect(".snap");
+    let dir = rig.dir_in(NodeId::ROOT, "dir");
+    let below = rig.dir_in(dir, "below");
+    let file = rig.file_in(dir, "file", 5000);
+    let snap_dir = rig.look_up_in(dir, ".snap").expect(".snap");
     let one = rig.snap(&create("/dir", "one"));
     assert_eq!((one.volume.as_str(), one.path.as_str(), one.name.as_str()), ("root", "/dir", "one"));
     assert_eq!(one.locked_until_secs, 0);
     assert!(heard.0.lock().expect("no panic").contains(&(snap_dir, "one".into())));
     rig.reopen();
-    let snap_dir = rig.look_up(dir, ".snap").expect(".snap");
-    let root = rig.look_up(snap_dir, "one").expect("durable");
-    let kept = rig.look_up(root, "file").expect("with its names");
+    let snap_dir = rig.look_up_in(dir, ".snap").expect(".snap");
+    let root = rig.look_up_in(snap_dir, "one").expect("durable");
+    let kept = rig.look_up_in(root, "file").expect("with its names");
     let Ok(Reply::Data(data)) = rig.op(Op::Read { node: kept, offset: 0, len: 9000 }) else { panic!() };
     assert_eq!(data.len(), 5000, "with its content");
 
@@ -162,7 +159,7 @@ fn snapshots_by_request() {
     rig.refused(&remove("/dir/below", &inherited), &["of a directory above"]);
     let rename = |to: &str| admin::SnapRename { path: "/dir".into(), name: "one".into(), to: to.into() };
     rig.refused(&rename("a/b"), &["\"a/b\" cannot be the name"]);
-    rig.write(file, 6000).expect("a write");
+    rig.fill(file, 6000).expect("a write");
     assert_eq!(rig.snap(&rename("first")).name, "first");
     rig.snap(&create("/dir/below", "own"));
 
@@ -210,7 +207,7 @@ fn who_may() {
     assert_eq!(refused.errno, libc::EPERM);
     let allow = |users: &[u32], groups: &[u32], allow: bool| {
         let (users, groups) = (users.to_vec(), groups.to_vec());
-        rig.volume(&admin::VolumeAllow { name: "alice".into(), users, groups, allow })
+        rig.volume_after(&admin::VolumeAllow { name: "alice".into(), users, groups, allow })
     };
     let shown = allow(&[2000, 2001], &[50], true);
     assert_eq!((shown.snapshot_users, shown.snapshot_groups), (vec![2000, 2001], vec![50]));
@@ -236,7 +233,7 @@ fn who_may() {
 fn locks_hold_against_everybody() {
     let mut rig = Rig::new();
     let home = rig.new_volume("home", "/home", 0);
-    rig.file(home, "file", 100);
+    rig.file_in(home, "file", 100);
     rig.snap(&create("/home", "kept"));
     let until = rig.now_secs() + 30 * DAY;
     assert_eq!(rig.snap(&lock("/home", "kept", until)).locked_until_secs, until);
@@ -250,7 +247,7 @@ fn locks_hold_against_everybody() {
         );
         rig.refused(&lock("/home", "kept", until - 60), &["locked until", "shorten"]);
         rig.refused(&admin::VolumeRemove { name: "home".into() }, &["volume home", "kept of /home", &date]);
-        let snap_dir = rig.look_up(home, ".snap").expect(".snap");
+        let snap_dir = rig.look_up_in(home, ".snap").expect(".snap");
         assert_eq!(rig.op(Op::RmDir { dir: snap_dir, name: b"kept" }), Err(Error::NotPermitted));
         let to_name = b"renamed";
         let rename = Op::Rename {
@@ -323,10 +320,10 @@ fn the_directory_of_snapshots_can_be_listed_and_renamed() {
     let heard = Arc::new(Heard::default());
     rig.cell.watch(heard.clone());
     for name in [".a", ".t", "b"] {
-        rig.dir(NodeId::ROOT, name);
+        rig.dir_in(NodeId::ROOT, name);
     }
     let visible = PropertyChanges { snapshot_dir_visible: Some(true), ..PropertyChanges::default() };
-    assert!(rig.volume(&set("root", visible)).snapshot_dir_visible);
+    assert!(rig.volume_after(&set("root", visible)).snapshot_dir_visible);
     let all = [".a", ".snap", ".t", "b"];
     assert_eq!(rig.names(NodeId::ROOT, "", 100), all);
     // whatever the size of a page, each name comes once and in order
@@ -344,11 +341,11 @@ fn the_directory_of_snapshots_can_be_listed_and_renamed() {
         }
         assert_eq!(seen, all, "pages of {limit}");
     }
-    let empty = rig.look_up(NodeId::ROOT, "b").expect("b");
+    let empty = rig.look_up_in(NodeId::ROOT, "b").expect("b");
     assert_eq!(rig.names(empty, "", 1), [".snap"]);
     rig.snap(&create("/", "s"));
-    assert_eq!(rig.names(rig.look_up(NodeId::ROOT, ".snap").expect(".snap"), "", 10), ["s"]);
-    let seen = rig.look_up(rig.look_up(NodeId::ROOT, ".snap").expect(".snap"), "s").expect("s");
+    assert_eq!(rig.names(rig.look_up_in(NodeId::ROOT, ".snap").expect(".snap"), "", 10), ["s"]);
+    let seen = rig.look_up_in(rig.look_up_in(NodeId::ROOT, ".snap").expect(".snap"), "s").expect("s");
     assert_eq!(rig.names(seen, "", 10), [".a", ".t", "b"], "not within a snapshot");
     assert_eq!(
         rig.op(Op::RmDir { dir: NodeId::ROOT, name: b"b" }),
@@ -361,10 +358,10 @@ fn the_directory_of_snapshots_can_be_listed_and_renamed() {
         rig.refused(&set("root", named(bad)), &["cannot be the name"]);
     }
     rig.refused(&set("root", named(".t")), &[".t", "would be hidden"]);
-    assert_eq!(rig.volume(&set("root", named("zz"))).snapshot_dir, "zz");
+    assert_eq!(rig.volume_after(&set("root", named("zz"))).snapshot_dir, "zz");
     assert_eq!(rig.names(NodeId::ROOT, "", 100), [".a", ".t", "zz"]);
-    assert_eq!(rig.look_up(NodeId::ROOT, ".snap"), Err(Error::NotFound));
-    rig.look_up(NodeId::ROOT, "zz").expect("by its new name");
+    assert_eq!(rig.look_up_in(NodeId::ROOT, ".snap"), Err(Error::NotFound));
+    rig.look_up_in(NodeId::ROOT, "zz").expect("by its new name");
     let heard = heard.0.lock().expect("no panic");
     for name in [".snap", "zz"] {
         assert!(heard.contains(&(NodeId::ROOT, name.into())), "{heard:?}");
@@ -375,11 +372,11 @@ fn the_directory_of_snapshots_can_be_listed_and_renamed() {
 fn at_most_so_many() {
     let rig = Rig::new();
     let few = PropertyChanges { snapshots_max: Some(2), ..PropertyChanges::default() };
-    assert_eq!(rig.volume(&set("root", few)).snapshots_max, 2);
+    assert_eq!(rig.volume_after(&set("root", few)).snapshots_max, 2);
     rig.snap(&create("/", "a"));
     rig.snap(&create("/", "b"));
     rig.refused(&create("/", "c"), &["volume root", "snapshots-max"]);
-    assert_eq!(rig.volume(&admin::VolumeShow { name: "root".into() }).snapshots, 2);
+    assert_eq!(rig.volume_after(&admin::VolumeShow { name: "root".into() }).snapshots, 2);
 }
 
 #[test]
@@ -388,14 +385,14 @@ fn a_quota_can_count_snapshots() {
     let home = rig.new_volume("home", "/home", 0);
     let limit = admin::QuotaSet { path: "/home".into(), bytes: Some(100_000), files: None };
     rig.ask(&limit).expect("a quota");
-    let file = rig.file(home, "file", 60_000);
+    let file = rig.file_in(home, "file", 60_000);
     rig.snap(&create("/home", "s"));
-    rig.write(file, 60_000).expect("what does not grow fits");
+    rig.fill(file, 60_000).expect("what does not grow fits");
     rig.ask(&admin::SyncAll).expect("a sync");
     assert_eq!(rig.quota("/home").used_bytes, 60_000);
     let counts =
         |yes: bool| PropertyChanges { quota_counts_snapshots: Some(yes), ..PropertyChanges::default() };
-    rig.volume(&set("home", counts(true)));
+    rig.volume_after(&set("home", counts(true)));
     rig.reopen();
     assert_eq!(rig.quota("/home").used_bytes, 120_000);
     let Ok(Reply::StatFs(space)) = rig.op(Op::StatFs { node: home }) else { panic!() };
@@ -404,7 +401,7 @@ fn a_quota_can_count_snapshots() {
     rig.ask(&remove("/home", "s")).expect("removed");
     assert_eq!(rig.quota("/home").used_bytes, 60_000, "at once");
     rig.op(Op::Write { node: file, offset: 60_000, data: b"x" }).expect("it fits");
-    rig.volume(&set("home", counts(false)));
+    rig.volume_after(&set("home", counts(false)));
     rig.pass(1);
     assert_eq!(rig.findings(), []);
 }
@@ -425,7 +422,7 @@ fn every(path: &str, interval_secs: u32, keep: &str) -> admin::ScheduleSet {
 #[test]
 fn schedules_take_and_remove() {
     let mut rig = Rig::new();
-    let dir = rig.dir(NodeId::ROOT, "dir");
+    let dir = rig.dir_in(NodeId::ROOT, "dir");
     rig.refused(&every("/dir", 90, "1h"), &["minutes"]);
     rig.refused(&every("/dir", 3600, "1x"), &["1x", "24h7d4w12m"]);
     to_the_hour(&rig);
@@ -478,7 +475,7 @@ fn schedules_take_and_remove() {
 #[test]
 fn volumes_below_have_the_schedule_too() {
     let rig = Rig::new();
-    rig.dir(NodeId::ROOT, "homes");
+    rig.dir_in(NodeId::ROOT, "homes");
     let one = rig.new_volume("one", "/homes/one", 1);
     let own = rig.new_volume("own", "/homes/own", 2);
     let inner = rig.new_volume("inner", "/homes/one/inner", 1);
@@ -490,7 +487,7 @@ fn volumes_below_have_the_schedule_too() {
     let taken: Vec<usize> = [one, own, inner, beside].iter().map(|v| rig.snaps(*v).len()).collect();
     assert_eq!(taken, [2, 1, 2, 0]);
     // as many as may be are no hindrance
-    rig.volume(&set("one", PropertyChanges { snapshots_max: Some(2), ..PropertyChanges::default() }));
+    rig.volume_after(&set("one", PropertyChanges { snapshots_max: Some(2), ..PropertyChanges::default() }));
     run(&rig, 60);
     assert_eq!(rig.snaps(one).len(), 2);
     let all = rig.schedules();
@@ -499,7 +496,7 @@ fn volumes_below_have_the_schedule_too() {
     assert_eq!((all[0].path.as_str(), below), ("/homes", vec!["one", "inner"]));
     // one cannot be taken: told, and late in time
     let none = PropertyChanges { snapshots_max: Some(1), ..PropertyChanges::default() };
-    rig.volume(&set("inner", none));
+    rig.volume_after(&set("inner", none));
     run(&rig, 4 * 60);
     let sick = &rig.schedules()[0];
     assert!(sick.late && sick.error.as_ref().is_some_and(|e| e.contains("/homes/one/inner")), "{sick:?}");
@@ -515,7 +512,7 @@ fn volumes_below_have_the_schedule_too() {
 #[test]
 fn a_schedule_goes_with_its_directory() {
     let mut rig = Rig::new();
-    rig.dir(NodeId::ROOT, "dir");
+    rig.dir_in(NodeId::ROOT, "dir");
     rig.ask(&every("/dir", 60, "1h")).expect("a schedule");
     rig.op(Op::RmDir { dir: NodeId::ROOT, name: b"dir" }).expect("no snapshots yet");
     assert_eq!(rig.schedules(), []);

@@ -1,18 +1,13 @@
 //! What users and groups own, and limits on it: exact after each operation, across crashes, and in
 //! cells of before format 15.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup::{self, Group, User};
 use leeward_fs::{Allocate, Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr};
 use leeward_meta::{Batch, Kv};
 use leeward_volume::admin::{self, OwnerInfo, OwnerLimit, OwnerUsage, PropertyChanges};
 use leeward_volume::format::keys::{self, Table};
-use rig::{Rig, engine, noise};
 
 const ALICE: u32 = 1000;
 const BOB: u32 = 1001;
@@ -48,14 +43,14 @@ impl Rig {
         self.call(Op::SetAttr { node, set: SetAttr { uid, gid, ..SetAttr::default() } }).map(drop)
     }
 
-    fn usage(&self, volume: Option<&str>) -> Vec<OwnerInfo> {
+    fn usage_by_owner(&self, volume: Option<&str>) -> Vec<OwnerInfo> {
         let request = OwnerUsage { volume: volume.map(Into::into), who: Vec::new(), limited: false };
         self.admin(&request).owners
     }
 
     /// Bytes and inodes in the root volume.
-    fn used(&self, who: UserOrGroup) -> (u64, u64) {
-        let all = self.usage(Some("root"));
+    fn used_by(&self, who: UserOrGroup) -> (u64, u64) {
+        let all = self.usage_by_owner(Some("root"));
         all.iter().find(|info| info.who == who).map_or((0, 0), |info| (info.used_bytes, info.used_files))
     }
 
@@ -74,35 +69,35 @@ impl Rig {
 fn each_operation_counts_for_owner_and_group_at_once() {
     let rig = Rig::with_dir();
     let file = rig.make_as(ALICE, "/d/a").expect("made");
-    assert_eq!((rig.used(User(ALICE)), rig.used(Group(LAB))), ((0, 1), (0, 1)));
+    assert_eq!((rig.used_by(User(ALICE)), rig.used_by(Group(LAB))), ((0, 1), (0, 1)));
     rig.write_as(ALICE, file, 0, 10_000).expect("written");
-    assert_eq!(rig.used(User(ALICE)), (10_000, 1), "pending content counts");
+    assert_eq!(rig.used_by(User(ALICE)), (10_000, 1), "pending content counts");
     rig.write_as(ALICE, file, 5_000, 10_000).expect("written");
-    assert_eq!(rig.used(User(ALICE)), (15_000, 1));
+    assert_eq!(rig.used_by(User(ALICE)), (15_000, 1));
     rig.chown(file, Some(BOB), None).expect("given away, with what is pending");
     assert_eq!(
-        (rig.used(User(ALICE)), rig.used(User(BOB)), rig.used(Group(LAB))),
+        (rig.used_by(User(ALICE)), rig.used_by(User(BOB)), rig.used_by(Group(LAB))),
         ((0, 0), (15_000, 1), (15_000, 1))
     );
     rig.idle();
-    assert_eq!(rig.used(User(BOB)), (15_000, 1), "applied content counts once");
+    assert_eq!(rig.used_by(User(BOB)), (15_000, 1), "applied content counts once");
     rig.chown(file, None, Some(CHEMISTRY)).expect("given away");
-    assert_eq!((rig.used(Group(LAB)), rig.used(Group(CHEMISTRY))), ((0, 0), (15_000, 1)));
+    assert_eq!((rig.used_by(Group(LAB)), rig.used_by(Group(CHEMISTRY))), ((0, 0), (15_000, 1)));
     rig.call(Op::SetAttr {
         node: file,
         set: SetAttr { size: Some(4_096), uid: Some(ALICE), ..SetAttr::default() },
     })
     .expect("cut and given away in one");
-    assert_eq!((rig.used(User(ALICE)), rig.used(User(BOB))), ((4_096, 1), (0, 0)));
+    assert_eq!((rig.used_by(User(ALICE)), rig.used_by(User(BOB))), ((4_096, 1), (0, 0)));
     let reserve =
         Op::Allocate { node: file, offset: 4_096, len: 4_096, mode: Allocate::Reserve { keep_size: true } };
     rig.call(reserve).expect("reserved");
     rig.call(Op::Link { node: file, dir: rig.at("/d").expect("there"), name: b"b" }).expect("linked");
     rig.unlink("/d/a");
-    assert_eq!(rig.used(User(ALICE)), (8_192, 1), "a second name is no second file");
+    assert_eq!(rig.used_by(User(ALICE)), (8_192, 1), "a second name is no second file");
     rig.rename("/d/b", "/b").expect("renamed");
     rig.unlink("/b");
-    assert_eq!(rig.used(User(ALICE)), (0, 0));
+    assert_eq!(rig.used_by(User(ALICE)), (0, 0));
     rig.clean();
 }
 
@@ -115,12 +110,12 @@ fn a_file_without_a_name_counts_when_it_gets_one() {
     assert_eq!(rig.call_as(ALICE, unnamed(8_193)).map(drop), Err(Error::Quota), "said before it is sent");
     let node = rig.call_as(ALICE, unnamed(0)).expect("made").attr().expect("a file").node;
     rig.write_as(ALICE, node, 0, 10_000).expect("written");
-    assert_eq!(rig.used(User(ALICE)), (0, 0));
+    assert_eq!(rig.used_by(User(ALICE)), (0, 0));
     let place = Op::Place { node, dir, name: b"f", over: Precondition::Any };
     assert_eq!(rig.call_as(ALICE, place).map(drop), Err(Error::Quota));
     rig.limit(Some("root"), User(ALICE), 10_000, 0);
     rig.call_as(ALICE, place).expect("placed");
-    assert_eq!(rig.used(User(ALICE)), (10_000, 1));
+    assert_eq!(rig.used_by(User(ALICE)), (10_000, 1));
 }
 
 #[test]
@@ -163,7 +158,7 @@ fn a_limit_in_the_cell_is_over_all_volumes() {
     assert_eq!(rig.make_as(ALICE, "/v/b"), Err(Error::Quota), "both limits hold");
     rig.admin(&admin::VolumeRemove { name: "v".into() });
     rig.make_as(ALICE, "/d/c").expect("what the volume had counts no more");
-    let all: Vec<_> = rig.usage(None).into_iter().filter(|info| info.who == User(ALICE)).collect();
+    let all: Vec<_> = rig.usage_by_owner(None).into_iter().filter(|info| info.who == User(ALICE)).collect();
     let of = |info: &OwnerInfo| (info.volume.clone(), info.used_files, info.files);
     assert_eq!(all.iter().map(of).collect::<Vec<_>>(), [(None, 3, 3), (Some("root".into()), 3, 0)]);
 }
@@ -194,7 +189,7 @@ fn what_is_in_the_bin_counts_until_its_owner_needs_the_room() {
         rig.write_as(uid, node, 0, 4_096).expect("fits");
         rig.unlink(path);
     }
-    assert_eq!(rig.used(User(ALICE)), (8_192, 2));
+    assert_eq!(rig.used_by(User(ALICE)), (8_192, 2));
     let node = rig.make_as(ALICE, "/d/third").expect("made");
     rig.write_as(ALICE, node, 0, 4_096).expect("the oldest of hers goes");
     let left: Vec<_> = rig.admin(&admin::BinList { path: None, newest: None }).entries;
@@ -215,7 +210,7 @@ fn a_snapshot_and_a_restore_count_for_the_owners() {
     rig.limit(Some("root"), User(ALICE), 300_000, 1);
     rig.admin(&admin::SnapCreate { path: "/d".into(), name: "s".into() });
     rig.unlink("/d/a");
-    assert_eq!(rig.used(User(ALICE)), (0, 0), "what only snapshots hold does not count");
+    assert_eq!(rig.used_by(User(ALICE)), (0, 0), "what only snapshots hold does not count");
     let restore = admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
@@ -224,7 +219,7 @@ fn a_snapshot_and_a_restore_count_for_the_owners() {
         in_place: true,
     };
     rig.admin(&restore);
-    assert_eq!(rig.used(User(ALICE)), (300_000, 1));
+    assert_eq!(rig.used_by(User(ALICE)), (300_000, 1));
     rig.admin(&admin::SnapRestore {
         path: "/d".into(),
         name: "s".into(),
@@ -233,7 +228,7 @@ fn a_snapshot_and_a_restore_count_for_the_owners() {
         in_place: false,
     });
     rig.clean();
-    assert_eq!(rig.used(User(ALICE)), (600_000, 2), "what the operator restores is not refused");
+    assert_eq!(rig.used_by(User(ALICE)), (600_000, 2), "what the operator restores is not refused");
 }
 
 #[test]
@@ -245,7 +240,7 @@ fn an_older_cell_is_counted_while_it_is_used() {
         rig.write_as(uid, node, 0, 100).expect("written");
     }
     rig.idle();
-    let before = rig.usage(None);
+    let before = rig.usage_by_owner(None);
     rig.cell.close().expect("a clean close");
     let kv = engine(&rig.env, &rig.disk);
     let (from, to) = keys::table_range(Table::Owned);
@@ -288,11 +283,11 @@ fn an_older_cell_is_counted_while_it_is_used() {
             found.map_or((0, 0), |info| (info.used_bytes, info.used_files))
         })
     };
-    let (before, after) = (sum(&before), sum(&rig.usage(None)));
+    let (before, after) = (sum(&before), sum(&rig.usage_by_owner(None)));
     assert_eq!(before[2], after[2], "the group has as many files as before");
     assert_eq!(after[0].1 + after[1].1, after[2].1);
     rig.start();
-    assert_eq!(sum(&rig.usage(None)), after, "what was counted lasts");
+    assert_eq!(sum(&rig.usage_by_owner(None)), after, "what was counted lasts");
     assert_eq!(rig.records(Table::Uncounted), 0);
 }
 
@@ -306,8 +301,8 @@ fn an_exchange_and_a_replacement_count_what_is_left() {
     let dir = rig.at("/d").expect("there");
     let op = |mode| Op::Rename { from_dir: dir, from_name: b"a", to_dir: dir, to_name: b"b", mode };
     rig.call(op(RenameMode::Exchange)).expect("exchanged");
-    assert_eq!((rig.used(User(ALICE)), rig.used(User(BOB))), ((5_000, 1), (7_000, 1)));
+    assert_eq!((rig.used_by(User(ALICE)), rig.used_by(User(BOB))), ((5_000, 1), (7_000, 1)));
     rig.call(op(RenameMode::Replace)).expect("replaced");
-    assert_eq!((rig.used(User(ALICE)), rig.used(User(BOB))), ((0, 0), (7_000, 1)));
+    assert_eq!((rig.used_by(User(ALICE)), rig.used_by(User(BOB))), ((0, 0), (7_000, 1)));
     rig.clean();
 }

@@ -1,12 +1,9 @@
 //! Files without a name, and how they get one.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{Rig, noise};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Precondition, Reply, Result, XattrMode};
 use leeward_volume::admin;
-use rig::{Rig, noise};
 
 const ROOT: NodeId = NodeId::ROOT;
 

@@ -1,10 +1,8 @@
 //! Pools: where data goes, how it is moved, what happens when stores are away or full.
-#![allow(missing_docs)]
 
-mod rig;
-#[path = "rig/shelf.rs"]
-mod shelf;
-
+use crate::rig;
+use crate::rig::shelf::{Rig, start};
+use crate::rig::{engine, noise};
 use leeward_env::Ctx;
 use leeward_env::disk::Disk;
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, XattrMode};
@@ -14,8 +12,6 @@ use leeward_pool::{AlignedBuf, DirStore, ObjectId, Store};
 use leeward_volume::admin::{self, Failure, PoolInfo, StoreChange};
 use leeward_volume::format::inode::SegmentRecord;
 use leeward_volume::format::keys;
-use rig::{engine, noise};
-use shelf::{Rig, start};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

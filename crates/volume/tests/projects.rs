@@ -1,11 +1,7 @@
 //! Projects: budgets that hold exactly whatever becomes of volumes, files and snapshots, projects
 //! in one another, and what somebody may do who looks after one.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, noise};
 use leeward_env::{Ctx, Groups};
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, SetAttr};
 use leeward_volume::admin::{
@@ -13,7 +9,6 @@ use leeward_volume::admin::{
     ProjectRemove, ProjectSet, ProjectShow, PropertyChanges, QuotaSet, SnapCreate, SnapRemove, VolumeCreate,
     VolumeInfo, VolumeRemove, VolumeRename, VolumeSet,
 };
-use rig::{Rig, noise};
 
 const ALICE: u32 = 1000;
 const KIB: u64 = 1 << 10;
@@ -29,7 +24,7 @@ impl Rig {
         self.admin(&create(name, at, owner, budget))
     }
 
-    fn volume(&self, name: &str, at: &str) -> VolumeInfo {
+    fn volume_at(&self, name: &str, at: &str) -> VolumeInfo {
         self.admin(&volume(name, at))
     }
 
@@ -38,7 +33,7 @@ impl Rig {
     }
 
     /// Bytes, inodes and volumes that a project counts.
-    fn used(&self, name: &str) -> (u64, u64, u64) {
+    fn used_by_project(&self, name: &str) -> (u64, u64, u64) {
         let project = self.shown(name).project;
         (project.used_bytes, project.used_files, project.volumes)
     }
@@ -95,7 +90,7 @@ fn two_projects() -> (Rig, u32, u32) {
     let nested = rig.project("lab.inner", "/p/inner", "bob:inner", bytes(512 * KIB));
     assert_eq!(nested.parent.as_deref(), Some("lab"));
     for (name, at) in [("lab.a", "/p/a"), ("lab.b", "/p/b"), ("lab.inner.c", "/p/inner/c"), ("out", "/out")] {
-        rig.volume(name, at);
+        rig.volume_at(name, at);
     }
     (rig, lab, inner)
 }
@@ -109,22 +104,25 @@ fn budgets_hold_for_all_volumes_together() {
     assert_eq!(rig.put("/p/b/f", 100 * KIB), Err(Error::Quota), "24 KiB are left");
     assert_eq!(rig.put("/p/inner/c/more", 25 * KIB), Err(Error::Quota), "those of the outer one");
     rig.put("/p/b/f", 24 * KIB).expect("fits exactly");
-    assert_eq!(rig.used("lab"), (MIB, 4, 3));
-    assert_eq!(rig.used("lab.inner"), (400 * KIB, 2, 1));
+    assert_eq!(rig.used_by_project("lab"), (MIB, 4, 3));
+    assert_eq!(rig.used_by_project("lab.inner"), (400 * KIB, 2, 1));
     for _ in 0..2 {
         rig.reopen();
-        assert_eq!(rig.used("lab"), (MIB, 4, 3));
+        assert_eq!(rig.used_by_project("lab"), (MIB, 4, 3));
         assert_eq!(rig.put("/p/a/f", 601 * KIB), Err(Error::Quota));
     }
     rig.idle();
     rig.disk = rig.disk.power_cut(3);
     rig.start();
-    assert_eq!((rig.used("lab"), rig.used("lab.inner")), ((MIB, 4, 3), (400 * KIB, 2, 1)));
+    assert_eq!(
+        (rig.used_by_project("lab"), rig.used_by_project("lab.inner")),
+        ((MIB, 4, 3), (400 * KIB, 2, 1))
+    );
     assert_eq!(rig.findings(), []);
     rig.unlink("/p/inner/c/more");
     rig.unlink("/p/inner/c/f");
     rig.put("/p/b/f", 424 * KIB).expect("fits again");
-    assert_eq!(rig.used("lab.inner"), (0, 0, 1));
+    assert_eq!(rig.used_by_project("lab.inner"), (0, 0, 1));
     rig.clean();
 }
 
@@ -149,19 +147,22 @@ fn volumes_come_and_go_with_what_they_use() {
     rig.put("/p/a/f", 600 * KIB).expect("fits");
     rig.put("/out/f", 300 * KIB).expect("fits");
     rig.admin(&moved("out", Some("lab.inner")));
-    assert_eq!((rig.used("lab"), rig.used("lab.inner")), ((900 * KIB, 2, 4), (300 * KIB, 1, 2)));
+    assert_eq!(
+        (rig.used_by_project("lab"), rig.used_by_project("lab.inner")),
+        ((900 * KIB, 2, 4), (300 * KIB, 1, 2))
+    );
     assert_eq!(rig.put("/out/g", 200 * KIB), Err(Error::Quota));
     rig.admin(&moved("out", Some("lab")));
-    assert_eq!(rig.used("lab.inner"), (0, 0, 1));
+    assert_eq!(rig.used_by_project("lab.inner"), (0, 0, 1));
     rig.admin(&moved("out", None));
     rig.put("/out/g", 2 * MIB).expect("in no project");
-    assert_eq!(rig.used("lab"), (600 * KIB, 1, 3));
+    assert_eq!(rig.used_by_project("lab"), (600 * KIB, 1, 3));
     rig.admin(&moved("out", Some("lab"))); // more than fits: what is there stays, nothing comes
     assert_eq!(rig.put("/p/b/f", 1), Err(Error::Quota));
     rig.admin(&VolumeRemove { name: "out".into() });
     rig.put("/p/b/f", 400 * KIB).expect("fits again, at once");
     rig.admin(&VolumeRemove { name: "lab.a".into() });
-    assert_eq!(rig.used("lab"), (400 * KIB, 1, 2));
+    assert_eq!(rig.used_by_project("lab"), (400 * KIB, 1, 2));
     rig.clean();
     let busy = |name: &str| errno(rig.ask(&ProjectRemove { name: name.into() }));
     assert_eq!((busy("lab"), busy("lab.inner")), (libc::EBUSY, libc::EBUSY));
@@ -182,14 +183,14 @@ fn so_many_volumes_and_no_more() {
         ..ProjectSet::default()
     };
     rig.admin(&most("lab", 4));
-    rig.volume("lab.inner.d", "/p/inner/d");
+    rig.volume_at("lab.inner.d", "/p/inner/d");
     assert_eq!(errno(rig.ask(&volume("lab.e", "/p/e"))), libc::EDQUOT);
     assert_eq!(errno(rig.ask(&volume("lab.inner.e", "/p/inner/e"))), libc::EDQUOT, "those of the outer one");
     assert_eq!(errno(rig.ask(&moved("out", Some("lab")))), libc::EDQUOT);
     rig.admin(&moved("lab.a", Some("lab.inner")));
     rig.admin(&VolumeRemove { name: "lab.b".into() });
-    rig.volume("lab.e", "/p/e");
-    assert_eq!(rig.used("lab").2, 4);
+    rig.volume_at("lab.e", "/p/e");
+    assert_eq!(rig.used_by_project("lab").2, 4);
     rig.clean();
 }
 
@@ -201,30 +202,30 @@ fn what_snapshots_hold_counts_unless_it_is_said() {
     rig.admin(&snap("one"));
     rig.unlink("/p/a/f");
     rig.idle();
-    assert_eq!(rig.used("lab").0, 600 * KIB, "the snapshot holds it");
+    assert_eq!(rig.used_by_project("lab").0, 600 * KIB, "the snapshot holds it");
     assert_eq!(rig.put("/p/b/f", 500 * KIB), Err(Error::Quota));
     rig.reopen();
     assert_eq!(rig.put("/p/b/f", 500 * KIB), Err(Error::Quota));
     let count =
         |counts| ProjectSet { name: "lab".into(), counts_snapshots: Some(counts), ..ProjectSet::default() };
     rig.admin(&count(false));
-    assert_eq!(rig.used("lab").0, 0);
+    assert_eq!(rig.used_by_project("lab").0, 0);
     rig.put("/p/b/f", 500 * KIB).expect("fits without");
     rig.admin(&count(true));
-    assert_eq!(rig.used("lab").0, 1100 * KIB);
+    assert_eq!(rig.used_by_project("lab").0, 1100 * KIB);
     rig.admin(&moved("lab.a", Some("lab.inner")));
-    assert_eq!(rig.used("lab.inner").0, 600 * KIB);
+    assert_eq!(rig.used_by_project("lab.inner").0, 600 * KIB);
     rig.admin(&moved("lab.a", Some("lab")));
-    assert_eq!((rig.used("lab.inner").0, rig.used("lab").0), (0, 1100 * KIB));
+    assert_eq!((rig.used_by_project("lab.inner").0, rig.used_by_project("lab").0), (0, 1100 * KIB));
     rig.admin(&SnapRemove { path: "/p/a".into(), name: "one".into() });
-    assert_eq!(rig.used("lab").0, 500 * KIB, "at once, not when it is trimmed");
+    assert_eq!(rig.used_by_project("lab").0, 500 * KIB, "at once, not when it is trimmed");
     rig.idle();
-    assert_eq!(rig.used("lab").0, 500 * KIB);
+    assert_eq!(rig.used_by_project("lab").0, 500 * KIB);
     rig.put("/p/b/g", 500 * KIB).expect("fits");
     rig.admin(&snap("two"));
     rig.admin(&VolumeRemove { name: "lab.b".into() });
     rig.clean();
-    assert_eq!(rig.used("lab").0, 0);
+    assert_eq!(rig.used_by_project("lab").0, 0);
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn recycle_bins_make_room_oldest_first() {
     rig.unlink("/p/inner/c/old");
     rig.unlink("/p/a/new");
     rig.idle();
-    assert_eq!(rig.used("lab").0, 600 * KIB, "bins count");
+    assert_eq!(rig.used_by_project("lab").0, 600 * KIB, "bins count");
     rig.put("/p/b/f", 700 * KIB).expect("the oldest one makes room");
     let left: Vec<String> = rig
         .admin(&admin::BinList { path: None, newest: None })
@@ -463,7 +464,7 @@ fn restores_are_counted() {
     rig.file("/p/a/d/text", b"second\n");
     let check = |step: &str| {
         rig.idle();
-        let used = rig.used("lab");
+        let used = rig.used_by_project("lab");
         assert_eq!(rig.findings(), [], "{step}");
         let reopened = {
             let held = rig.admin(&admin::SnapUsageList { volume: None }).usage;
@@ -496,7 +497,7 @@ fn a_full_project_gets_no_snapshots() {
     rig.admin(&snap("one"));
     rig.put("/p/a/f", 600 * KIB).expect("overwriting takes nothing of a quota");
     rig.idle();
-    assert_eq!(rig.used("lab").0, 1200 * KIB, "and is held");
+    assert_eq!(rig.used_by_project("lab").0, 1200 * KIB, "and is held");
     assert_eq!(errno(rig.ask(&snap("two"))), libc::EDQUOT);
     rig.admin(&SnapRemove { path: "/p/a".into(), name: "one".into() });
     rig.admin(&snap("two"));
@@ -586,8 +587,8 @@ fn volumes_of_others_below_a_place_stay_theirs() {
     // a schedule of the project covers what is in it
     let schedule =
         |path: &str| admin::ScheduleSet { path: path.into(), interval_secs: 3600, keep: "3h".into() };
-    rig.volume("lab.in", "/p/a/in");
-    rig.volume("lab.not", "/p/a/not");
+    rig.volume_at("lab.in", "/p/a/in");
+    rig.volume_at("lab.not", "/p/a/not");
     rig.admin(&moved("lab.not", None));
     rig.ask_as(&lab, &schedule("/p/a")).expect("set");
     rig.env.advance(std::time::Duration::from_secs(4000));

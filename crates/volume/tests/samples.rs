@@ -1,18 +1,13 @@
 //! What volumes, users, groups and pools used in a time: as it was on each day, whatever became of
 //! them since, and whatever crashes and clocks did.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine, noise};
 use leeward_fs::{Op, SetAttr};
 use leeward_meta::{Batch, Kv};
 use leeward_volume::admin::{
     self, Day, QuotaSet, Sampled, UsageOf, UsageReport, UsageReported, Used, UsedOnDay,
 };
 use leeward_volume::format::keys::{self, Table};
-use rig::{Rig, engine, noise};
 use std::time::Duration;
 
 const DAY_SECS: u64 = 86_400;

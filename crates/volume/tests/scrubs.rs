@@ -1,13 +1,9 @@
 //! Scrubs that are cut short, and go on after the next start.
-#![allow(missing_docs)]
 
-mod rig;
-#[path = "rig/shelf.rs"]
-mod shelf;
-
+use crate::rig;
+use crate::rig::noise;
+use crate::rig::shelf::{Rig, start};
 use leeward_volume::admin::{self, ScrubInfo};
-use rig::noise;
-use shelf::{Rig, start};
 use std::time::Duration;
 
 const FILES: u64 = 8;

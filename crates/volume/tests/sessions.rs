@@ -1,8 +1,6 @@
 //! Sessions of clients: what survives a crash of the process, and what is refused afterwards.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig::{Rig, engine};
 use leeward_env::{CallNumber, Ctx, Door, Told};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::{Outcome, SessionRecord, Sessions, take_told};
@@ -12,7 +10,6 @@ use leeward_volume::Stored;
 use leeward_volume::admin;
 use leeward_volume::format::inode::{Inode, Pair};
 use leeward_volume::format::keys;
-use rig::{Rig, engine};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,20 +52,20 @@ impl Rig {
         [1, 2].into_iter().for_each(|number| leases.join(number, None));
     }
 
-    fn power_cut(&mut self) {
+    fn power_cut_and_serve(&mut self) {
         self.disk = self.disk.power_cut(1);
         self.start();
         self.serve();
     }
 
-    fn make_as(&self, ctx: &Ctx, dir: NodeId, name: &[u8], make: Make<'_>) -> (NodeId, Told) {
+    fn make_told(&self, ctx: &Ctx, dir: NodeId, name: &[u8], make: Make<'_>) -> (NodeId, Told) {
         let op = Op::Make { dir, name, make, mode: 0o755, umask: 0 };
         let made = self.cell.call(ctx, op).and_then(Reply::attr).expect("made");
         (made.node, take_told().expect("told"))
     }
 
-    fn file(&self, ctx: &Ctx, name: &[u8]) -> (NodeId, Told) {
-        self.make_as(ctx, NodeId::ROOT, name, Make::File)
+    fn new_file(&self, ctx: &Ctx, name: &[u8]) -> (NodeId, Told) {
+        self.make_told(ctx, NodeId::ROOT, name, Make::File)
     }
 
     fn tell(&self, ctx: &Ctx, op: Op<'_>) -> Told {
@@ -76,7 +73,7 @@ impl Rig {
         take_told().expect("told")
     }
 
-    fn look_up(&self, name: &[u8]) -> Result<NodeId> {
+    fn find(&self, name: &[u8]) -> Result<NodeId> {
         self.call(Op::Lookup { dir: NodeId::ROOT, name })?.attr().map(|attr| attr.node)
     }
 
@@ -106,30 +103,30 @@ fn what_a_client_builds_on_is_durable_first() {
     let mut rig = Rig::served();
     let (one, two) = (client(1), client(2));
     let before = rig.commits();
-    rig.file(&one, b"a");
-    rig.file(&two, b"b");
+    rig.new_file(&one, b"a");
+    rig.new_file(&two, b"b");
     assert_eq!(rig.commits(), before, "other names in one directory");
-    let (dir, _) = rig.make_as(&one, NodeId::ROOT, b"dir", Make::Dir);
-    rig.make_as(&one, dir, b"own", Make::File);
+    let (dir, _) = rig.make_told(&one, NodeId::ROOT, b"dir", Make::Dir);
+    rig.make_told(&one, dir, b"own", Make::File);
     assert_eq!(rig.commits(), before, "what it made itself");
-    rig.make_as(&two, dir, b"file", Make::File);
+    rig.make_told(&two, dir, b"file", Make::File);
     assert_eq!(rig.commits(), before + 1, "a directory that another has made");
     rig.tell(&two, Op::Unlink { dir, name: b"own", over: Precondition::Any });
     assert_eq!(rig.commits(), before + 1, "a name of another that is durable");
-    rig.make_as(&one, dir, b"own", Make::File);
+    rig.make_told(&one, dir, b"own", Make::File);
     assert_eq!(rig.commits(), before + 2, "a name that another has removed");
     rig.tell(&one, Op::Unlink { dir, name: b"own", over: Precondition::Any });
     rig.tell(&one, Op::Unlink { dir, name: b"file", over: Precondition::Any });
     rig.tell(&two, Op::RmDir { dir: NodeId::ROOT, name: b"dir" });
     assert_eq!(rig.commits(), before + 3, "a directory that another has emptied");
-    let (file, _) = rig.file(&one, b"file");
+    let (file, _) = rig.new_file(&one, b"file");
     rig.tell(&two, Op::Write { node: file, offset: 0, data: b"x" });
     assert_eq!(rig.commits(), before + 4, "a file that another has made");
     rig.tell(&one, Op::Write { node: file, offset: 0, data: b"y" });
     rig.tell(&two, Op::SetAttr { node: file, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } });
     assert_eq!(rig.commits(), before + 4, "content and attributes");
-    rig.power_cut();
-    assert!(rig.look_up(b"file").is_ok());
+    rig.power_cut_and_serve();
+    assert!(rig.find(b"file").is_ok());
 }
 
 /// The server was away for two hours. What programs have seen of a change holds; only the event
@@ -138,8 +135,8 @@ fn what_a_client_builds_on_is_durable_first() {
 fn changes_of_long_ago_keep_their_time() {
     let mut rig = Rig::served();
     let one = client(1);
-    let (node, made) = rig.file(&one, b"late");
-    rig.power_cut();
+    let (node, made) = rig.new_file(&one, b"late");
+    rig.power_cut_and_serve();
     rig.env.advance(Duration::from_secs(7200));
     rig.cell.do_again(&one, &make_op(b"late"), made).expect("done");
     let time = rig.mtime(node);
@@ -164,13 +161,13 @@ fn changes_of_long_ago_keep_their_time() {
 fn changes_are_done_again_once_with_number_inode_and_time() {
     let mut rig = Rig::served();
     let one = client(1);
-    let (durable, made_before) = rig.file(&one, b"durable");
+    let (durable, made_before) = rig.new_file(&one, b"durable");
     rig.cell.commit().expect("committed");
-    let (node, made) = rig.file(&one, b"lost");
+    let (node, made) = rig.new_file(&one, b"lost");
     let write = Op::Write { node, offset: 0, data: b"content" };
     let written = rig.tell(&one, write);
-    rig.power_cut();
-    assert_eq!(rig.look_up(b"lost"), Err(Error::NotFound));
+    rig.power_cut_and_serve();
+    assert_eq!(rig.find(b"lost"), Err(Error::NotFound));
     assert_eq!(rig.cell.do_again(&one, &make_op(b"durable"), made_before), Ok(None));
     for time in 0..2 {
         let again = rig.cell.do_again(&one, &make_op(b"lost"), made).expect("done");
@@ -178,14 +175,14 @@ fn changes_are_done_again_once_with_number_inode_and_time() {
         let again = rig.cell.do_again(&one, &write, written).expect("done");
         assert_eq!(again.is_some(), time == 0, "it is there");
     }
-    assert_eq!((rig.look_up(b"lost"), rig.look_up(b"durable")), (Ok(node), Ok(durable)));
+    assert_eq!((rig.find(b"lost"), rig.find(b"durable")), (Ok(node), Ok(durable)));
     assert_eq!(rig.content(node), b"content");
     let time = rig.mtime(node);
     assert_eq!(time.secs as u64 * 1_000_000_000 + u64::from(time.nanos), written.at);
     rig.cell.go_on().expect("durable");
-    let (new, told) = rig.file(&one, b"new");
+    let (new, told) = rig.new_file(&one, b"new");
     assert!(new.inode() > node.inode() + 1000 && told.lsn > written.lsn, "numbers that were given out");
-    rig.power_cut();
+    rig.power_cut_and_serve();
     let again = rig.cell.do_again(&one, &make_op(b"new"), told).expect("done");
     assert_eq!(again.and_then(|reply| reply.attr().ok()).map(|attr| attr.node), Some(new));
     rig.cell.keep_all_inodes(false);
@@ -196,14 +193,14 @@ fn changes_are_done_again_once_with_number_inode_and_time() {
 fn content_that_is_done_again_changes_nothing_else() {
     let mut rig = Rig::served();
     let one = client(1);
-    let (node, _) = rig.file(&one, b"f");
+    let (node, _) = rig.new_file(&one, b"f");
     let write = Op::Write { node, offset: 0, data: b"content" };
     let written = rig.tell(&one, write);
     let time = Time { secs: 77, nanos: 0 };
     let set = SetAttr { mtime: Some(SetTime::To(time)), mode: Some(0o4711), ..SetAttr::default() };
     rig.tell(&one, Op::SetAttr { node, set });
     rig.cell.commit().expect("committed");
-    rig.power_cut();
+    rig.power_cut_and_serve();
     assert_eq!(rig.content(node), b"", "the content was not durable, and the rest was");
     let user = Ctx { uid: 1000, ..one };
     assert!(rig.cell.do_again(&user, &write, written).expect("done").is_some());
@@ -215,12 +212,12 @@ fn content_that_is_done_again_changes_nothing_else() {
 fn an_older_change_of_content_does_not_come_over_a_newer_one() {
     let mut rig = Rig::served();
     let (one, two) = (client(1), client(2));
-    let (node, _) = rig.file(&one, b"f");
+    let (node, _) = rig.new_file(&one, b"f");
     let write = Op::Write { node, offset: 0, data: b"older" };
     let older = rig.tell(&one, write);
     rig.tell(&two, Op::Write { node, offset: 0, data: b"newer" });
     rig.cell.call(&two, Op::Fsync { node }).expect("durable");
-    rig.power_cut();
+    rig.power_cut_and_serve();
     assert_eq!(rig.cell.do_again(&one, &write, older), Ok(None));
     assert_eq!(rig.content(node), b"newer");
 }
@@ -229,10 +226,10 @@ fn an_older_change_of_content_does_not_come_over_a_newer_one() {
 fn forged_numbers_are_refused() {
     let mut rig = Rig::served();
     let one = client(1);
-    let (durable, _) = rig.file(&one, b"durable");
+    let (durable, _) = rig.new_file(&one, b"durable");
     rig.cell.commit().expect("committed");
-    let (_, made) = rig.file(&one, b"lost");
-    rig.power_cut();
+    let (_, made) = rig.new_file(&one, b"lost");
+    rig.power_cut_and_serve();
     let refused = |told: Told| {
         let done = rig.cell.do_again(&one, &make_op(b"forged"), told);
         assert_eq!(done, Err(Error::Invalid), "{told:?}");
@@ -246,7 +243,7 @@ fn forged_numbers_are_refused() {
     for lsn in [0, made.lsn + (1 << 40), u64::MAX] {
         refused(Told { lsn, ..made });
     }
-    assert_eq!(rig.look_up(b"forged"), Err(Error::NotFound));
+    assert_eq!(rig.find(b"forged"), Err(Error::NotFound));
     for op in [Op::GetAttr { node: durable }, Op::SyncAll, Op::EndUpload { upload: durable }] {
         assert_eq!(rig.cell.do_again(&one, &op, made), Err(Error::Invalid));
     }
@@ -255,9 +252,9 @@ fn forged_numbers_are_refused() {
 #[test]
 fn what_came_of_calls_is_known_after_a_crash() {
     let mut rig = Rig::served();
-    let (kept, _) = rig.file(&called(1, 0, 7), b"kept");
-    let (gone, _) = rig.file(&called(1, 1, 1), b"gone");
-    let (gone_too, _) = rig.file(&client(1), b"cut");
+    let (kept, _) = rig.new_file(&called(1, 0, 7), b"kept");
+    let (gone, _) = rig.new_file(&called(1, 1, 1), b"gone");
+    let (gone_too, _) = rig.new_file(&client(1), b"cut");
     rig.tell(&called(1, 1, 2), Op::Unlink { dir: NodeId::ROOT, name: b"gone", over: Precondition::Any });
     rig.tell(&called(1, 2, 1), Op::Append { node: kept, data: b"abc" });
     rig.tell(&called(1, 2, 2), Op::Append { node: kept, data: b"de" });
@@ -267,8 +264,8 @@ fn what_came_of_calls_is_known_after_a_crash() {
     let set = SetAttr { size: Some(1), ..SetAttr::default() };
     rig.tell(&called(1, 4, 1), Op::SetAttr { node: gone_too, set });
     rig.cell.commit().expect("committed");
-    rig.file(&called(1, 0, 8), b"lost");
-    rig.power_cut();
+    rig.new_file(&called(1, 0, 8), b"lost");
+    rig.power_cut_and_serve();
     let known = rig.cell.outcomes(1).expect("read");
     let calls: Vec<_> = known.iter().map(|(slot, outcome)| (*slot, outcome.call)).collect();
     assert_eq!(calls, [(0, 7), (1, 2), (2, 2), (4, 1)]);
@@ -286,7 +283,7 @@ fn what_came_of_calls_is_known_after_a_crash() {
     assert_eq!(rig.content(kept), b"\0\0\0de");
     rig.cell.end_session(1).expect("ended");
     assert_eq!((rig.cell.outcomes(1), rig.cell.sessions().len()), (Ok(vec![]), 1));
-    rig.file(&called(1, 0, 9), b"late");
+    rig.new_file(&called(1, 0, 9), b"late");
     assert_eq!(rig.cell.outcomes(1), Ok(vec![]), "nothing of a session that has ended is kept");
 }
 
@@ -294,7 +291,7 @@ fn what_came_of_calls_is_known_after_a_crash() {
 fn changes_are_durable_with_their_content() {
     let rig = Rig::served();
     assert_eq!(rig.durable(), 0);
-    let (node, made) = rig.file(&client(1), b"f");
+    let (node, made) = rig.new_file(&client(1), b"f");
     let written = rig.tell(&client(1), Op::Write { node, offset: 0, data: b"x" });
     assert!(rig.durable() < made.lsn);
     rig.cell.commit().expect("committed");
@@ -307,11 +304,11 @@ fn changes_are_durable_with_their_content() {
 fn inodes_without_a_name_are_kept_until_clients_have_said_which_they_have() {
     let mut rig = Rig::served();
     let one = client(1);
-    let nodes: Vec<NodeId> = [b"a", b"b", b"c"].map(|name| rig.file(&one, name).0).to_vec();
+    let nodes: Vec<NodeId> = [b"a", b"b", b"c"].map(|name| rig.new_file(&one, name).0).to_vec();
     unlink(&rig, b"a");
     unlink(&rig, b"b");
     rig.cell.commit().expect("committed");
-    rig.power_cut();
+    rig.power_cut_and_serve();
     unlink(&rig, b"c");
     rig.rest();
     let is_there = |rig: &Rig, node: NodeId| rig.call(Op::GetAttr { node }).is_ok();
@@ -334,7 +331,7 @@ fn unlink(rig: &Rig, name: &[u8]) {
 #[test]
 fn after_an_orderly_end_sessions_are_away_and_their_unlinked_files_are_there() {
     let mut rig = Rig::served();
-    let nodes = [b"a", b"b"].map(|name| rig.file(&called(1, 0, 1), name).0);
+    let nodes = [b"a", b"b"].map(|name| rig.new_file(&called(1, 0, 1), name).0);
     unlink(&rig, b"a");
     for _ in 0..2 {
         rig.reopen();
@@ -359,7 +356,7 @@ fn after_an_orderly_end_sessions_are_away_and_their_unlinked_files_are_there() {
 #[test]
 fn fsck_finds_calls_of_no_session_and_numbers_of_no_process() {
     let mut rig = Rig::served();
-    let (node, _) = rig.file(&client(1), b"f");
+    let (node, _) = rig.new_file(&client(1), b"f");
     rig.clean();
     rig.cell.close().expect("a clean close");
     let kv = engine(&rig.env, &rig.disk);

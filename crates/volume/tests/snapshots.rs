@@ -1,14 +1,9 @@
 //! Snapshots of a cell on a simulated disk: what they keep, what they cost, how they are compared
 //! and restored.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, noise};
 use leeward_fs::{Error, Kind, Make, NodeId, Op, Reply, Usage, XattrMode};
 use leeward_volume::admin::{self, Change, ChangeKind};
-use rig::{Rig, noise};
 use std::collections::BTreeMap;
 
 /// Kind, mode, links, size, modification time, content.

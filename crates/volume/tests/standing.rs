@@ -1,9 +1,6 @@
 //! What a cell stands on: a directory that is one, is only opened once, and threads that live.
-#![allow(missing_docs)]
 
-#[path = "rig/watched.rs"]
-mod watched;
-
+use crate::rig::watched::{Watch, WatchedKv};
 use leeward_bucket::Bucket;
 use leeward_bucket::server::{Fault, KEY, Server};
 use leeward_env::disk::sim::SimDisk;
@@ -21,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use watched::{Watch, WatchedKv};
 
 fn config() -> Config {
     Config { dirty_mib: 16, cache_mib: 1, metadata_cache_mib: 8, ..Config::default() }

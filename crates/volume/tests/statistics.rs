@@ -1,20 +1,18 @@
 //! Recursive statistics and quotas across a crash, when what an fsync committed is not folded up
 //! the tree yet.
-#![allow(missing_docs)]
 
-mod rig;
-
+use crate::rig;
+use crate::rig::Rig;
 use leeward_env::Ctx;
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, XattrMode};
 use leeward_meta::Kv;
 use leeward_volume::admin;
 use leeward_volume::format::keys;
-use rig::Rig;
 
 const DEPTH: u64 = 40;
 
 impl Rig {
-    fn make(&self, dir: NodeId, name: &str, make: Make<'_>) -> Result<NodeId, Error> {
+    fn make_in(&self, dir: NodeId, name: &str, make: Make<'_>) -> Result<NodeId, Error> {
         let op = Op::Make { dir, name: name.as_bytes(), make, mode: 0o755, umask: 0 };
         match self.cell.call(&Ctx::user(0, 0), op)? {
             Reply::Attr(attr) => Ok(attr.node),
@@ -40,15 +38,15 @@ impl Rig {
 /// A chain of directories, the topmost with a quota of some files; a file at the end, fsynced.
 fn deep() -> (Rig, Vec<NodeId>, NodeId) {
     let rig = Rig::new();
-    let mut chain = vec![rig.make(NodeId::ROOT, "top", Make::Dir).expect("made")];
+    let mut chain = vec![rig.make_in(NodeId::ROOT, "top", Make::Dir).expect("made")];
     for _ in 0..DEPTH {
         let last = *chain.last().expect("one");
-        chain.push(rig.make(last, "d", Make::Dir).expect("made"));
+        chain.push(rig.make_in(last, "d", Make::Dir).expect("made"));
     }
     rig.admin(&admin::QuotaSet { path: "/top".into(), bytes: None, files: Some(DEPTH + 3) });
     rig.idle();
     let last = *chain.last().expect("one");
-    let file = rig.make(last, "file", Make::File).expect("made");
+    let file = rig.make_in(last, "file", Make::File).expect("made");
     rig.call(Op::Write { node: file, offset: 0, data: &rig::noise(4096, 1) }).expect("written");
     rig.call(Op::Fsync { node: file }).expect("durable");
     (rig, chain, file)
@@ -62,9 +60,9 @@ fn an_fsync_leaves_folding_for_later_and_nothing_is_lost_by_a_crash() {
     assert_eq!(rig.findings(), [], "what is not folded is counted");
     assert_eq!(rig.below(chain[0]), (1, 4096));
     let last = *chain.last().expect("one");
-    rig.make(last, "second", Make::File).expect("fits");
-    rig.make(last, "third", Make::File).expect("fits");
-    assert_eq!(rig.make(last, "fourth", Make::File), Err(Error::Quota), "the quota knew of the first");
+    rig.make_in(last, "second", Make::File).expect("fits");
+    rig.make_in(last, "third", Make::File).expect("fits");
+    assert_eq!(rig.make_in(last, "fourth", Make::File), Err(Error::Quota), "the quota knew of the first");
     rig.clean();
     assert_eq!(rig.below(chain[0]), (3, 4096));
     assert_eq!(rig.unfolded(), 0);
@@ -92,7 +90,7 @@ fn a_volume_that_goes_takes_its_changes_along() {
     let volume = rig.admin(&create);
     let root = NodeId::new(volume.id, 1);
     rig.idle();
-    rig.make(root, "a", Make::Dir).expect("made");
+    rig.make_in(root, "a", Make::Dir).expect("made");
     rig.call(Op::SyncAll).expect("durable");
     assert_eq!(rig.unfolded(), 1);
     rig.admin(&admin::VolumeRemove { name: "v".into() });
@@ -109,8 +107,8 @@ fn many_changes_fold_to_the_same_sums() {
     let mut dirs = vec![NodeId::ROOT];
     for n in 0..300usize {
         let parent = dirs[n * 7 % dirs.len()];
-        dirs.push(rig.make(parent, &format!("d{n}"), Make::Dir).expect("made"));
-        let file = rig.make(parent, &format!("f{n}"), Make::File).expect("made");
+        dirs.push(rig.make_in(parent, &format!("d{n}"), Make::Dir).expect("made"));
+        let file = rig.make_in(parent, &format!("f{n}"), Make::File).expect("made");
         if n % 10 == 0 {
             rig.call(Op::Fsync { node: file }).expect("durable");
         }

@@ -1,15 +1,10 @@
 //! What is stored of volumes that are not there.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine};
 use leeward_fs::{NodeId, VIEW_FIRST};
 use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::format::inode::{BinRecord, Stats};
 use leeward_volume::format::keys::{self, EpochPair, Key};
-use rig::{Rig, engine};
 
 /// A volume that there is not.
 const GONE: u32 = 5;

@@ -1,17 +1,13 @@
 //! A hot pool in front of a cold one: what is where, what a crash or a dead pool leaves, how it
 //! begins and ends.
-#![allow(missing_docs)]
 
-mod rig;
-#[path = "rig/shelf.rs"]
-mod shelf;
-
+use crate::rig;
+use crate::rig::noise;
+use crate::rig::shelf::Rig;
 use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, XattrMode};
 use leeward_volume::TierHealth;
 use leeward_volume::admin::{self, PoolInfo};
-use rig::noise;
-use shelf::Rig;
 use std::time::Duration;
 
 const HOT: [&str; 2] = ["h0", "h1"];

@@ -1,17 +1,12 @@
 //! Background work asks for its turns: in small steps, in its owner's name, without a lock that
 //! users need.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, noise};
 use leeward_env::{Class, Ctx, Flow, Work};
 use leeward_fs::{Engine, Fs, NodeId, Op, Turns, XattrMode};
 use leeward_volume::Cell;
 use leeward_volume::admin::{self, PropertyChanges};
 use parking_lot::Mutex;
-use rig::{Rig, noise};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

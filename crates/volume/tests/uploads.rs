@@ -1,10 +1,6 @@
 //! Uploads in parts: what keeps them, what ends them, and that nothing of them is left.
-#![allow(missing_docs)]
 
-#[path = "rig/paths.rs"]
-mod paths;
-mod rig;
-
+use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_fs::uploads::{PartRecord, UploadRecord, UploadTotals};
 use leeward_fs::{Attr, Error, Fs, NodeId, Op, Precondition, Reply, Result, Time};
@@ -13,7 +9,6 @@ use leeward_volume::Stored;
 use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
 use leeward_volume::{NOTE_BYTES_PER_USER_MAX, UPLOADS_PER_USER_MAX};
-use rig::{Rig, engine, noise};
 use std::time::Duration;
 
 const ROOT: NodeId = NodeId::ROOT;

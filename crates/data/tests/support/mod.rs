@@ -1,5 +1,4 @@
 //! A store in memory with faults on command, a catalog, and deterministic bytes.
-#![allow(dead_code)] // each test uses a part
 
 use leeward_data::{Addr, Catalog, Compression, DataLog, Object, Options, Owner, PoolId, SegmentInfo};
 use leeward_env::disk::Space;

@@ -1,5 +1,5 @@
 //! Runs the real `lee`, and cleans up whatever it leaves, also when a test panics.
-#![allow(dead_code, clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods)]
 
 pub mod machines;
 

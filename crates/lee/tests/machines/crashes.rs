@@ -1,8 +1,8 @@
 //! The server is killed again and again while machines work: what their programs were told is done
 //! is done, once, and no program sees an error.
 
-use super::common::machines::{Machine, Served};
-use super::common::{Over, can_mount};
+use crate::common::machines::{Machine, Served};
+use crate::common::{Over, can_mount};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! A machine that is not believed who its users are: `lee host add --trust user`, `lee login`,
 //! `lee logout`.
 
-use super::common::machines::{Machine, Served};
-use super::common::{Said, as_user, can_mount, lee, run, until};
+use crate::common::machines::{Machine, Served};
+use crate::common::{Said, as_user, can_mount, lee, run, until};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

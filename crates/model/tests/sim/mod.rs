@@ -1,5 +1,4 @@
 //! A cell on a simulated disk, called directly.
-#![allow(dead_code)] // not every test needs everything
 
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};

@@ -1,5 +1,4 @@
 //! A cell on a simulated disk, beside which other threads go on, as a target of the model.
-#![allow(dead_code)] // not every test needs everything
 
 mod busy;
 mod events;

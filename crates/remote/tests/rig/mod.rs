@@ -5,6 +5,7 @@
 #[allow(clippy::disallowed_methods)]
 pub mod delay;
 pub mod fake;
+pub mod judge;
 pub mod latch;
 pub mod proxy;
 pub mod raw;

@@ -1,6 +1,6 @@
 //! The same things and the same actions of users in two worlds: a directory of this machine, where
 //! the kernel checks rights, and a cell, where the server does.
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub)]
 
 mod kernel;
 pub mod served;

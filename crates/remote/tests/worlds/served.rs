@@ -17,7 +17,7 @@ pub struct Served {
     pub some: Client,
     /// A host whose root is nobody.
     pub squash: Client,
-    pub rig: Rig,
+    _rig: Rig, // serves as long as it is there
 }
 
 /// Of those of kernels.
@@ -30,7 +30,7 @@ impl Served {
         let some = rig.host("some", Grant { uids: vec![(0, 1999)], ..Grant::default() });
         let squash =
             rig.host("squash", Grant { root_squash: true, uids: vec![(1000, 1999)], ..Grant::default() });
-        Served { all, some, squash, rig }
+        Served { all, some, squash, _rig: rig }
     }
 
     /// Whom a user asks, and as whom: nobody is root of a host whose root is nobody.

@@ -1,8 +1,7 @@
 //! A cell whose engine counts what is read of it, and whose store tells of each put.
-#![allow(dead_code)] // not every test needs everything
 
+use super::watched::{Watch, WatchedKv};
 use crate::rig::{Rig, engine};
-use crate::watched::{Watch, WatchedKv};
 use leeward_env::Env;
 use leeward_env::disk::sim::SimDisk;
 use leeward_meta::mem::MemKv;

@@ -1,5 +1,9 @@
 //! A cell on a simulated disk with a simulated clock, called directly: what the tests of it share.
-#![allow(dead_code)] // not every test needs everything
+
+pub mod counted;
+pub mod paths;
+pub mod shelf;
+pub mod watched;
 
 use leeward_env::disk::Disk;
 use leeward_env::disk::sim::SimDisk;

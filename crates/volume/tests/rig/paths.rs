@@ -1,8 +1,7 @@
 //! Operations by path, such as `d/sub/file`.
-#![allow(dead_code)] // not every test needs everything
 
 use crate::rig::Rig;
-use leeward_fs::{Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
+use leeward_fs::{Attr, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
 
 impl Rig {
     /// The directory and the name in it.
@@ -17,6 +16,13 @@ impl Rig {
                 other => panic!("{other:?}"),
             }
         })
+    }
+
+    pub fn attr(&self, node: NodeId) -> Attr {
+        match self.call(Op::GetAttr { node }) {
+            Ok(Reply::Attr(attr)) => attr,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub fn make(&self, path: &str, make: Make<'_>) -> Result<NodeId> {

@@ -1,7 +1,6 @@
 //! A cell with pools whose stores are simulated disks, called directly.
-#![allow(dead_code)] // not every test needs everything
 
-use super::rig::engine;
+use super::engine;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Reply};

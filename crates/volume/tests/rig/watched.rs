@@ -1,5 +1,4 @@
 //! An engine of which a test sees, or refuses, what is read and appended. A decorator.
-#![allow(dead_code)] // not every test needs everything
 
 use leeward_meta::mem::MemKv;
 use leeward_meta::{Appended, Batch, InlineData, Kv, Moment, Result, Stats, Value};
