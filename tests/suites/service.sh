@@ -22,7 +22,7 @@ soon() { wait_for 30 "$@"; }
 # A Debian as small as possible, from where this machine gets its packages.
 debian_is_there() {
   . /etc/os-release
-  mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,libnss-systemd,fuse3,curl,attr "$VERSION_CODENAME" "$MACHINE"
+  mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv,dbus,libnss-systemd,fuse3,curl,acl,attr "$VERSION_CODENAME" "$MACHINE"
 }
 
 is_made() {
@@ -135,6 +135,8 @@ the_tour_works() {
   on sh -ec 'cd /; lee fsck --cell /root/tour/cell; rm -r /root/tour /var/tmp/pool'
 }
 
+. "$ROOT/tests/operate.sh"
+
 # A newer package leaves the cell running until its service is restarted.
 a_newer_package_waits() {
   local before
@@ -186,6 +188,9 @@ run comes_back comes_back
 run other_machines_mount other_machines_mount
 run a_gateway_has_no_rights a_gateway_has_no_rights
 run the_tour_works the_tour_works
+for case in every_block_is_run users_are_there in_the_background pools_and_disks users_and_groups what_is_told doors_and_machines in_and_out; do
+  run "operate_$case" "$case"
+done
 run a_newer_package_waits a_newer_package_waits
 run is_there_after_the_machine_was_off is_there_after_the_machine_was_off
 run is_removed is_removed
