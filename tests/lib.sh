@@ -90,12 +90,21 @@ go_of_our_own() {
   echo "$root/go/bin/go"
 }
 
+# What suites have of programs in Go. `./test` builds them ahead; a suite that needs one waits for that, or builds it itself.
+versitygw_tool() { one_go_tool versitygw github.com/versity/versitygw@v1.8.0 cmd/versitygw; }
+s5cmd_tool() { one_go_tool s5cmd github.com/peak/s5cmd/v2@v2.3.0; }
+
+one_go_tool() {
+  mkdir -p "$TOOLS"
+  (flock 9 && go_tool "$@" 9>&-) 9>"$TOOLS/go.lock"
+}
+
 # go_tool NAME MODULE@VERSION [DIR]: the program in DIR of a module in Go, from its sources, once, as $TOOLS/NAME; what that takes beside it is removed.
 go_tool() {
   [ ! -x "$TOOLS/$1" ] || return 0
-  local go build=$CARGO_TARGET_DIR/tools-build/go
+  local go build=$CARGO_TARGET_DIR/tools-go-build
   go=$(go_of_our_own) || return 1
-  rm -rf "$build" && mkdir -p "$TOOLS" "$build/of" || return 1
+  rm -rf "$build" && mkdir -p "$build/of" || return 1
   # exactly that version, asked for by nothing but its name
   (
     export GOFLAGS='-modcacherw -mod=mod' GOMODCACHE=$build/modules GOCACHE=$build/cache CGO_ENABLED=0 GOWORK=off

@@ -20,7 +20,7 @@ clients_install() {
   for tool in rclone s3cmd s3fs openssl; do command -v "$tool" >/dev/null || missing+=("$tool"); done
   [ "${#missing[@]}" -eq 0 ] || apt-get install -qq -y --no-install-recommends "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
     { apt-get update -qq && apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >>"$WORK/apt.log" 2>&1
-  go_tool s5cmd github.com/peak/s5cmd/v2@v2.3.0 >"$WORK/s5cmd.log" 2>&1 || { tail -n 5 "$WORK/s5cmd.log"; return 1; }
+  s5cmd_tool >"$WORK/s5cmd.log" 2>&1 || { tail -n 5 "$WORK/s5cmd.log"; return 1; }
 }
 
 lee() { "$LEE" "$@" --cell "$CELL"; }

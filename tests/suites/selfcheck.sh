@@ -118,7 +118,7 @@ tree_of_our_own() {
   mkdir -p "$WORK/tree/tests/suites" "$WORK/tree/target/tools/bin" "$WORK/tree/tmp"
   cp "$ROOT/test" "$WORK/tree" && cp "$ROOT/tests/lib.sh" "$WORK/tree/tests" && cp -r "$ROOT/tests/tools" "$WORK/tree/tests"
   ln -s "$ROOT/crates" "$WORK/tree"
-  for name in pjdfstest fsx cargo-deny; do ln -s /bin/true "$WORK/tree/target/tools/bin/$name"; done
+  for name in pjdfstest fsx versitygw s5cmd cargo-deny; do ln -s /bin/true "$WORK/tree/target/tools/bin/$name"; done
   cat >"$WORK/suite" <<END
 #!/bin/bash
 name=\$(basename "\$0" .sh)\${CHANNEL:+:\$CHANNEL}

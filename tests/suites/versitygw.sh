@@ -28,12 +28,12 @@ server_kill() {
 . "$ROOT/tests/bucket.sh"
 
 contracts() {
-  (cd "$ROOT" && LEE_TEST_BUCKET=s3://bucket/contract cargo test --locked --workspace --test buckets -- --ignored real_server) >"$WORK/contracts.log" 2>&1 ||
+  (cd "$ROOT" && LEE_TEST_BUCKET=s3://bucket/contract cargo test --locked --workspace --test all -- --ignored real_server) >"$WORK/contracts.log" 2>&1 ||
     { tail -n 40 "$WORK/contracts.log"; return 1; }
   grep -q '^test result: ok. 1 passed' "$WORK/contracts.log"
 }
 
-if ! go_tool versitygw github.com/versity/versitygw@v1.8.0 cmd/versitygw >"$WORK/install.log" 2>&1; then
+if ! versitygw_tool >"$WORK/install.log" 2>&1; then
   tail -n 5 "$WORK/install.log"
   skip all "the server cannot be built here: Go $GO_MIN, or pip to get it, and the network"
   exit 0
