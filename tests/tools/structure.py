@@ -157,15 +157,16 @@ def percentile(values, share):
 
 
 def tests_in_no_program(crate):
-    """Files of its tests that cargo does not look for itself and that nothing names."""
+    """Files and directories of its tests that cargo does not look for itself and that nothing names."""
     manifest = (crate / "Cargo.toml").read_text()
     if "autotests = false" not in manifest:
         return []
     programs = [crate / path for path in re.findall(r'^path = "(tests/[^"]+)"$', manifest, re.M)]
-    named = {program.stem for program in programs}
+    named = set(programs)
     for program in programs:
-        named |= set(re.findall(r"^mod (\w+);$", program.read_text(), re.M))
-    return [str(file) for file in sorted((crate / "tests").glob("*.rs")) if file.stem not in named]
+        named |= {program.with_name(f"{module}.rs") for module in re.findall(r"^mod (\w+);$", program.read_text(), re.M)}
+    there = [*(crate / "tests").glob("*.rs"), *(crate / "tests").glob("*/main.rs")]
+    return [str(file) for file in sorted(there) if file not in named]
 
 
 def main(*arguments):
