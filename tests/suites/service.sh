@@ -16,6 +16,12 @@ on() {
     DEBIAN_FRONTEND=noninteractive "$@"
 }
 
+# as USER DIR FILE: runs its lines there. Each line is shown before it runs, so the last one is the one that failed.
+as() { on su -s /bin/bash - "$1" -c "cd $2 && set -evo pipefail && . /dev/stdin" <"$3"; }
+
+# new_host NAME CELL [OPTION...]: adds a host, and prints its token.
+new_host() { on lee host add "$1" --json --cell "$2" "${@:3}" | sed 's/.*"token":"\([^"]*\)".*/\1/'; }
+
 # soon COMMAND...: it succeeds within half a minute.
 soon() { wait_for 30 "$@"; }
 
@@ -91,7 +97,7 @@ comes_back() { back /data/ann/file leeward@srv-cell; }
 
 other_machines_mount() {
   local token
-  token=$(on lee host add node1 --json --cell /data | sed 's/.*"token":"\([^"]*\)".*/\1/')
+  token=$(new_host node1 /data)
   printf 'LEE_SERVER=127.0.0.1:%s\nLEE_MOUNT_TOKEN=%s\n' $((PORT + 1)) "$token" >"$MACHINE/etc/leeward/remote.mount"
   on systemctl enable --now leeward-mount@remote
   on cat /remote/ann/file
@@ -107,7 +113,7 @@ other_machines_mount() {
 a_gateway_has_no_rights() {
   local token server=127.0.0.1:$((PORT + 1)) port
   port=$(free_port 100 900)
-  token=$(on lee host add door1 --gateway --json --cell /data | sed 's/.*"token":"\([^"]*\)".*/\1/')
+  token=$(new_host door1 /data --gateway)
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
     -keyout "$MACHINE/etc/leeward/door.key" -out "$MACHINE/etc/leeward/door.crt"
   on sh -c 'chgrp leeward /etc/leeward/door.key; chmod 640 /etc/leeward/door.key'
@@ -125,17 +131,15 @@ a_gateway_has_no_rights() {
 
 # What README shows in ten minutes, but what needs other machines, `lee watch`, which goes on, and what the suite lab tries.
 the_tour_works() {
-  local lines
-  lines=$(awk '/^## /{on = /^## Ten minutes/} on && /^    [^ #]/' "$ROOT/README.md" |
-    grep -vE 'alias lee|HOST|example\.org|s3://|/net/|lee watch|lee lab|TOKEN' | sed "/lee down/q; s/9547/$((PORT + 3))/; s/8080/$((PORT + 4))/")
-  [ "$(grep -c lee <<<"$lines")" -ge 40 ] || { say "the tour is not where it was"; return 1; }
+  awk '/^## /{on = /^## Ten minutes/} on && /^    [^ #]/' "$ROOT/README.md" |
+    grep -vE 'alias lee|HOST|example\.org|s3://|/net/|lee watch|lee lab|TOKEN' | sed "/lee down/q; s/9547/$((PORT + 3))/; s/8080/$((PORT + 4))/" >"$WORK/tour"
+  [ "$(grep -c lee "$WORK/tour")" -ge 40 ] || { say "the tour is not where it was"; return 1; }
   on sh -c 'useradd alice; useradd bob; mkdir -p /root/tour'
-  # each line is shown before it runs, so the last one is the one that failed
-  on bash -ec 'cd /root/tour; set -v; . /dev/stdin' <<<"$lines"
+  as root /root/tour "$WORK/tour"
   on sh -ec 'cd /; lee fsck --cell /root/tour/cell; rm -r /root/tour /var/tmp/pool'
 }
 
-. "$ROOT/tests/operate.sh"
+. "$ROOT/tests/operate.sh" # cases `operate_...`
 
 # A newer package leaves the cell running until its service is restarted.
 a_newer_package_waits() {
