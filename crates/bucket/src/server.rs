@@ -18,8 +18,11 @@ use std::time::Duration;
 pub const KEY: &str = "test";
 /// Keys in one answer to a list.
 const LIST_MAX: usize = 1000;
-/// Between the look at conditions and the put of a racy server.
-const RACE: Duration = Duration::from_millis(20);
+/// A racy server looks at the conditions of a put, and does it when another one has been looked at,
+/// too, or when none has come for so long.
+const RACE: Duration = Duration::from_secs(2);
+/// How often it looks whether one has.
+const RACE_STEP: Duration = Duration::from_millis(1);
 /// How long a hanging request hangs: longer than any caller waits.
 const HANG: Duration = Duration::from_secs(120);
 
@@ -56,6 +59,8 @@ struct ServerState {
     next_etag: u64,
     /// Conditions are looked at some time before an object is stored.
     is_racy: bool,
+    /// Puts whose conditions a racy server has found to hold.
+    let_through: u64,
 }
 
 /// A running server; it stops when this is dropped.
@@ -236,6 +241,17 @@ impl Shared {
         state.faults.remove(n).map(|(.., fault)| fault)
     }
 
+    /// Until a put was let through after this one.
+    fn wait_for_another(&self, mine: u64) {
+        let steps = RACE.as_millis() / RACE_STEP.as_millis();
+        for _ in 0..steps {
+            if self.state.lock().let_through > mine {
+                return;
+            }
+            self.env.sleep(RACE_STEP);
+        }
+    }
+
     fn answer(&self, request: &Request) -> Answer {
         let known = |text: &String| text.contains(&format!("Credential={KEY}/"));
         if !request.headers.get("authorization").is_some_and(known) {
@@ -250,8 +266,10 @@ impl Shared {
             if let Some(refused) = refused(&state, key, request) {
                 return refused;
             }
+            state.let_through += 1;
+            let mine = state.let_through;
             drop(state);
-            self.env.sleep(RACE);
+            self.wait_for_another(mine);
             return store(&mut self.state.lock(), key, request);
         }
         match (request.method.as_str(), key) {

@@ -51,9 +51,8 @@ pub(crate) fn check(env: &Env, bucket: &Bucket) -> Result<(), Failure> {
 /// As [`check`].
 pub(crate) fn check_for_servers(env: &Env, bucket: &Bucket) -> Result<(), Broken> {
     let name = format!("probe-{:016x}", env.random());
-    let checked = knows_conditions(bucket, &name)
-        .map_err(Broken::from)
-        .and_then(|()| (0..ROUNDS).try_for_each(|_| one_wins(env, bucket, &name)));
+    let checked =
+        knows_conditions(bucket, &name).map_err(Broken::from).and_then(|()| one_wins(env, bucket, &name));
     // also of one that is not used
     let removed = bucket.delete(&name).map_err(refused);
     checked.and(removed.map_err(Broken::from))
@@ -91,21 +90,37 @@ fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// All at once: first to make an object, then to replace it.
+/// All at once: as often as is asked first to make an object, and only then to replace it. A store
+/// that breaks both promises is to be refused for the first one.
 fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
-    let of = |condition| {
-        move |failure: Failure| {
-            let is_broken = failure.errno == UNFIT;
-            Broken { failure, condition: is_broken.then_some(condition) }
-        }
+    let make = || {
+        bucket.delete(name).map_err(refused)?;
+        let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
+        the_winner(env, bucket, (name, MAKING), put)
     };
-    bucket.delete(name).map_err(refused)?;
-    let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
-    let tag =
-        winner(bucket, name, (&at_once(env, bucket, (name, MAKING), put)?, MAKING)).map_err(of(MAKING))?;
-    let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, &tag).map(drop);
-    let swapped = winner(bucket, name, (&at_once(env, bucket, (name, REPLACING), swap)?, REPLACING));
-    swapped.map_err(of(REPLACING)).map(drop)
+    for _ in 1..ROUNDS {
+        make()?;
+    }
+    let mut tag = make()?;
+    for _ in 0..ROUNDS {
+        let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, &tag).map(drop);
+        tag = the_winner(env, bucket, (name, REPLACING), swap)?;
+    }
+    Ok(())
+}
+
+/// One round: the tag of the object that was put.
+fn the_winner(
+    env: &Env,
+    bucket: &Bucket,
+    (name, condition): (&str, &'static str),
+    put: impl Fn(&Bucket, &str, Bytes) -> Asked + Clone + Send + 'static,
+) -> Result<Tag, Broken> {
+    let answers = at_once(env, bucket, (name, condition), put)?;
+    winner(bucket, name, (&answers, condition)).map_err(|failure| {
+        let is_broken = failure.errno == UNFIT;
+        Broken { failure, condition: is_broken.then_some(condition) }
+    })
 }
 
 /// What each writer was answered.
