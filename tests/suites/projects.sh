@@ -29,9 +29,10 @@ prepare() {
 an_operator_gives_a_project() {
   as "$ALICE" "$LEE" group create "$ALICE:atlas"
   as "$ALICE" "$LEE" group add "$ALICE:atlas" "$ALICE"
-  mkdir -p "$MNT/projects/atlas" "$MNT/elsewhere"
+  mkdir -p "$MNT/projects" "$MNT/elsewhere"
   lee project create atlas --at /projects/atlas --owner "$ALICE:atlas" --bytes 8M --files 100 --volumes 3 >"$WORK/said"
   grep -F '8 MiB, 100 files, 3 volumes' "$WORK/said"
+  [ "$(stat -c '%u %a' "$MNT/projects/atlas")" = '0 2775' ]
   lee volume create old --at /old
   [ "$(as "$ALICE" "$LEE" project list --json | json '["projects"][0]["name"]')" = atlas ]
   [ "$(as "$EVE" "$LEE" project list --json | json '["projects"]')" = '[]' ]
@@ -203,7 +204,6 @@ projects_nest() {
   as "$BEA" "$LEE" group create "$BEA:muon"
   as "$BEA" "$LEE" group add "$BEA:muon" "$BEA"
   as "$ALICE" "$LEE" volume create atlas.sub --at ./projects/atlas/sub
-  as "$ALICE" mkdir "$MNT/projects/atlas/sub/muon"
   as "$ALICE" "$LEE" project create atlas.muon --at ./projects/atlas/sub/muon --owner "$BEA:muon" --bytes 2M
   lee project set atlas --volumes 5
   as "$BEA" "$LEE" volume create atlas.muon.one --at ./projects/atlas/sub/muon/one

@@ -355,8 +355,9 @@ fn names_places_and_groups_are_there_once() {
     rig.file("/file", b"x");
     assert_eq!(refused("lab", "/q", "alice:lab"), libc::EEXIST);
     assert_eq!(refused("q", "/p", "alice:lab"), libc::EEXIST);
-    assert_eq!(refused("q", "/none", "alice:lab"), libc::ENOENT);
+    assert_eq!(refused("q", "/none/none", "alice:lab"), libc::ENOENT);
     assert_eq!(refused("q", "/file", "alice:lab"), libc::ENOTDIR);
+    assert_eq!(refused("q", "/file/none", "alice:lab"), libc::ENOENT);
     assert_eq!(refused("q", "/q", "alice:none"), libc::ENOENT);
     for wrong in ["", ".q", "-q", "a b", "a/b", "ä", &"x".repeat(101)] {
         assert_eq!(refused(wrong, "/q", "alice:lab"), libc::EINVAL, "{wrong:?}");
@@ -373,6 +374,35 @@ fn names_places_and_groups_are_there_once() {
     assert_eq!(errno(rig.ask(&place("/out"))), libc::EINVAL, "in another project");
     let outer = ProjectSet { name: "lab".into(), at: Some("/q".into()), ..ProjectSet::default() };
     assert_eq!(errno(rig.ask(&outer)), libc::EINVAL, "the inner one is below the place that it has");
+    rig.clean();
+}
+
+#[test]
+fn a_place_that_is_not_there_is_made_for_the_group() {
+    let (rig, lab, inner) = two_projects();
+    let place = |at: &str| {
+        let attr = rig.attr(rig.at(at).expect("there"));
+        (attr.uid, attr.gid, attr.mode & 0o7777)
+    };
+    rig.project("q", "/q", "alice:lab", Budget::default());
+    assert_eq!(place("/q"), (0, lab, 0o2775));
+    // by one who looks after the outer project, who may not write there
+    let part = create("lab.new", "/p/inner2", "bob:inner", bytes(KIB));
+    rig.ask_as(&looks_after(lab), &part).expect("made");
+    assert_eq!(place("/p/inner2"), (ALICE, inner, 0o2775));
+    assert_eq!(rig.shown("lab.new").project.parent.as_deref(), Some("lab"));
+    // nothing is made where there is no project
+    let none = |ctx: &Ctx, name: &str, at: &str| {
+        let refused = errno(rig.ask_as(ctx, &create(name, at, "bob:inner", Budget::default())));
+        assert!(rig.at(at).is_err(), "{at}");
+        refused
+    };
+    assert_eq!(none(&looks_after(lab), "lab.x", "/elsewhere"), libc::EPERM);
+    assert_eq!(none(&looks_after(inner), "lab.x", "/p/other"), libc::EPERM);
+    assert_eq!(none(&looks_after(lab), "x", "/p/other"), libc::EPERM);
+    assert_eq!(none(&Ctx::system(), "lab.inner", "/p/other"), libc::EEXIST);
+    let hidden = create("lab.x", "/p/.snap", "bob:inner", Budget::default());
+    rig.ask(&hidden).expect_err("not in snapshots");
     rig.clean();
 }
 

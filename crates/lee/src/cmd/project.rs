@@ -30,7 +30,8 @@ enum Action {
     Create {
         /// Name: letters, digits, `.`, `-` and `_`
         name: String,
-        /// The directory below which its volumes are attached; it must exist
+        /// The directory below which its volumes are attached; made, for the owners to write in it,
+        /// if it is not there
         #[arg(long, value_name = "DIR")]
         at: PathBuf,
         /// The group that looks after it

@@ -80,7 +80,7 @@ pub struct ProjectCreate {
     /// Unique name; of a project in another one that somebody makes who looks after that, it
     /// begins with the other's and a dot.
     pub name: String,
-    /// A directory that is there.
+    /// A directory. One that is not there is made, for the group that looks after the project.
     pub at: String,
     /// The group that looks after it, `USER:NAME`.
     pub owner: String,
@@ -108,14 +108,23 @@ impl Request for ProjectCreate {
         }
         check_project_name(&self.name)?;
         let (owner, pool) = (shard.group_named(&self.owner)?, shard.pool_asked(self.pool.as_deref())?);
-        let place = shard.place_at(&self.at)?;
-        let _recalling = shard.recall_place(place).map_err(about(&self.at))?;
-        let id = shard.change_projects(|tx| {
-            tx.live_dir(place)?;
-            let parent = tx.project_over(place)?;
-            if let Err(refused) = self.check(tx.st, caller.ctx, place, parent) {
+        let (dir, new_name) = shard.place_or_above(&self.at)?;
+        let _recalling = shard.recall_place(dir).map_err(about(&self.at))?;
+        let by = Ctx { uid: caller.ctx.uid, ..Ctx::system() };
+        let id = shard.change_projects(&by, |tx| {
+            tx.live_dir(dir)?;
+            let parent = tx.project_over(dir)?;
+            let refused = match new_name {
+                None => self.is_place_of_none(tx.st, dir),
+                Some(_) => Ok(()),
+            };
+            if let Err(refused) = refused.and_then(|()| self.check(tx.st, caller.ctx, dir, parent)) {
                 return Ok(Err(refused));
             }
+            let place = match new_name {
+                None => dir,
+                Some(name) => tx.make_dir_of_group(dir, name, owner)?,
+            };
             let above = parent.and_then(|id| tx.st.projects.get(id)).cloned();
             let record = ProjectRecord {
                 name: self.name.clone(),
@@ -136,18 +145,27 @@ impl Request for ProjectCreate {
             tx.put_project(id, record);
             Ok(Ok(id))
         })?;
+        if let Some(name) = new_name {
+            shard.invalidate_entry(dir, name.as_bytes());
+            shard.invalidate_inode(dir);
+        }
         shard.project_info(id)
     }
 }
 
 impl ProjectCreate {
-    fn check(&self, st: &State, ctx: &Ctx, place: NodeId, parent: Option<u32>) -> Result<(), Failure> {
+    fn is_place_of_none(&self, st: &State, place: NodeId) -> Result<(), Failure> {
+        let Some(other) = st.projects.at_place(place).and_then(|id| st.projects.get(id)) else {
+            return Ok(());
+        };
+        let message =
+            format!("{} is the place of project {} already: name a directory in it", self.at, other.name);
+        Err(Failure::new(libc::EEXIST, message))
+    }
+
+    /// `dir`: its place, or the directory above it.
+    fn check(&self, st: &State, ctx: &Ctx, dir: NodeId, parent: Option<u32>) -> Result<(), Failure> {
         is_free(st, &self.name)?;
-        if let Some(other) = st.projects.at_place(place).and_then(|id| st.projects.get(id)) {
-            let message =
-                format!("{} is the place of project {} already: name a directory in it", self.at, other.name);
-            return Err(Failure::new(libc::EEXIST, message));
-        }
         if st.projects.count() >= PROJECTS_MAX || st.projects.chain(parent).count() >= DEPTH_MAX {
             let message = format!(
                 "there are {PROJECTS_MAX} projects, or {DEPTH_MAX} in one another, which is the most"
@@ -160,7 +178,7 @@ impl ProjectCreate {
         if !st.projects.is_owner(ctx, parent) {
             return Err(in_none_of_his(&self.at));
         }
-        in_volume_of(st, ctx, place, parent, &self.at)?;
+        in_volume_of(st, ctx, dir, parent, &self.at)?;
         let outermost = st.projects.chain(parent).last().unwrap_or(0);
         let has = st.projects.with_inner(outermost).len();
         if has >= DELEGATED_PROJECTS_MAX {
@@ -214,7 +232,7 @@ impl Request for ProjectSet {
         let _recalling = shard.recall_volumes_of(&self.name)?;
         let _of_place =
             place.map(|place| shard.recall_place(place)).transpose().map_err(about(&self.name))?;
-        let id = shard.change_projects(|tx| {
+        let id = shard.change_projects(&Ctx::system(), |tx| {
             let found = asked_about(tx.st, caller.ctx, &self.name).and_then(|(id, old)| {
                 self.check(tx.st, caller.ctx, &old)?;
                 Ok((id, old))
@@ -279,7 +297,7 @@ impl Request for ProjectRemove {
     type Reply = Done;
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
-        shard.change_projects(|tx| {
+        shard.change_projects(&Ctx::system(), |tx| {
             let removed = asked_about(tx.st, caller.ctx, &self.name).and_then(|(id, old)| {
                 if caller.ctx.delegate.is_some() {
                     may_change(tx.st, caller.ctx, &old)?;
@@ -323,7 +341,7 @@ impl Request for ProjectMove {
         // what clients change by themselves then they change with the new budget far from its limit
         let _of_volume = shard.recall_exclusive(&Ctx::system(), Some(volume)).map_err(about(&self.volume))?;
         let _of_project = self.to.as_deref().map(|to| shard.recall_volumes_of(to)).transpose()?;
-        shard.change_projects(|tx| {
+        shard.change_projects(&Ctx::system(), |tx| {
             let (volume, to) = match self.checked(tx.st, caller.ctx) {
                 Ok(checked) => checked,
                 Err(refused) => return Ok(Err(refused)),
@@ -635,9 +653,10 @@ impl Shard {
 
     fn change_projects<T>(
         &self,
+        by: &Ctx,
         change: impl FnMut(&mut Tx<'_>) -> TxResult<Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let changed = self.transact(&Ctx::system(), change).map_err(about("cannot be changed"))??;
+        let changed = self.transact(by, change).map_err(about("cannot be changed"))??;
         self.settle()?;
         Ok(changed)
     }
@@ -672,6 +691,18 @@ impl Shard {
             false => Err(Error::NotDir.into()),
         })
         .map_err(about(path))
+    }
+
+    /// The directory of this path; or, where nothing is, the one above it, and the name.
+    fn place_or_above<'a>(&self, path: &'a str) -> Result<(NodeId, Option<&'a str>), Failure> {
+        match self.place_at(path) {
+            Err(e) if e.errno == libc::ENOENT => {
+                let (above, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+                let above = self.place_at(if above.is_empty() { "/" } else { above });
+                above.map(|above| (above, Some(name))).map_err(|_| e)
+            }
+            place => place.map(|place| (place, None)),
+        }
     }
 
     fn group_named(&self, name: &str) -> Result<u32, Failure> {

@@ -87,7 +87,7 @@ impl Tx<'_> {
 
     /// One step of [`Op::SetAttr`](leeward_fs::Op::SetAttr); `None`: a large truncation is not
     /// finished.
-    fn set_attr(&mut self, node: NodeId, set: &SetAttr) -> TxResult<Option<Attr>> {
+    pub(crate) fn set_attr(&mut self, node: NodeId, set: &SetAttr) -> TxResult<Option<Attr>> {
         let mut inode = self.inode(node)?;
         self.may_set_attr(&inode, set)?;
         let before = inode.clone();

@@ -10,7 +10,7 @@ use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::SYMLINK_BYTES_MAX;
 use leeward_fs::leases;
-use leeward_fs::{Error, Kind, Make, NodeId, Reply};
+use leeward_fs::{Error, Kind, Make, NodeId, Reply, SetAttr};
 
 /// Arguments of [`Op::Make`](leeward_fs::Op::Make).
 pub struct NewNode<'a> {
@@ -56,6 +56,16 @@ impl Tx<'_> {
         self.comes_to(node, 0);
         self.show(node);
         Ok(Reply::Attr(inode.attr(node)))
+    }
+
+    /// A directory of the user in which those of a group may make something, and what they make is
+    /// the group's.
+    pub(crate) fn make_dir_of_group(&mut self, dir: NodeId, name: &str, gid: u32) -> TxResult<NodeId> {
+        let new = NewNode { dir, name: name.as_bytes(), make: Make::Dir, mode: 0o775, umask: 0 };
+        let node = self.make(&new)?.attr()?.node;
+        let set = SetAttr { gid: Some(gid), mode: Some(0o2775), ..SetAttr::default() };
+        self.set_attr(node, &set)?;
+        Ok(node)
     }
 
     /// [`Op::MakeUnnamed`](leeward_fs::Op::MakeUnnamed).
