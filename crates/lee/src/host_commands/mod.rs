@@ -11,6 +11,8 @@
 
 mod projects;
 #[cfg(test)]
+pub mod stand_in;
+#[cfg(test)]
 mod table;
 
 use crate::console::sessions::Who;

@@ -1,106 +1,28 @@
 //! A cell with users, volumes and snapshots, and the console in front of it.
 
-use crate::backup::{BackupCall, BackupStatus};
 use crate::console::answers::full;
 use crate::console::here::CellHere;
 use crate::console::sessions::{By, Sessions, Told, Who};
 use crate::console::{Console, Parts};
-use crate::control::server::Service;
-use crate::control::{ConsoleLink, Flows, MachineSession, NewToken, Running};
 use crate::host_commands::HostCommands;
-use crate::mirror::{MirrorCall, MirrorStatus};
+use crate::host_commands::stand_in::StandIn;
 use crate::people;
 use crate::settings::SrrConfig;
-use crate::tokens;
 use hyper::body::Bytes;
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::{Request, Response, StatusCode};
-use leeward_auth::Authority;
 use leeward_door::Files;
 use leeward_door::listen::{Answer, Body, Client, Site};
 use leeward_env::{Ctx, Door, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
-use leeward_vfs::ledger::{FlowReport, Report, Usage};
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::{self, AnyReply, AnyRequest, Failure, Progress, Request as Asked};
+use leeward_volume::admin::{self, Request as Asked};
 use leeward_volume::{Cell, Config};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Runtime;
 
 pub const ALICE: u32 = 70_001;
 pub const BOB: u32 = 70_002;
-
-/// Answers as the serving process does, of which it has only the cell.
-struct TestService {
-    cell: Arc<Cell>,
-    authority: Arc<Authority>,
-}
-
-impl Service for TestService {
-    fn admin(
-        &self,
-        caller: &Ctx,
-        request: &AnyRequest,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<AnyReply, Failure> {
-        let reply = self.cell.admin_any(caller, request, progress);
-        self.authority.set_accounts(self.cell.accounts());
-        reply
-    }
-
-    fn running(&self) -> Result<Running, Failure> {
-        Ok(Running { late_scrubs: 1, ..Running::default() })
-    }
-
-    /// Of bob, and of alice.
-    fn flows(&self) -> Flows {
-        let flow = |uid: u32| FlowReport {
-            uid,
-            job: None,
-            door: "mount".into(),
-            volume: self.cell.volume_named(if uid == BOB { "bob" } else { "alice" }).expect("a volume"),
-            usage: Usage { operations: 1_000_000, service_nanos: 7, ..Usage::default() },
-        };
-        let report =
-            Report { at_nanos: u64::MAX / 2, flows: vec![flow(ALICE), flow(BOB)], ..Report::default() };
-        Flows { report, volumes: self.cell.volume_names(), ..Flows::default() }
-    }
-
-    fn sessions(&self) -> Vec<MachineSession> {
-        Vec::new()
-    }
-
-    fn end_session(&self, _: u64) -> bool {
-        true
-    }
-
-    fn console_link(&self, _: Who, _: Option<&str>) -> Result<ConsoleLink, Failure> {
-        Err(Failure { message: "not in this test".into(), errno: libc::EINVAL })
-    }
-
-    fn make_token(&self, caller: &Ctx, wanted: &admin::TokenMake) -> Result<NewToken, Failure> {
-        tokens::make(wanted, |request| {
-            self.admin(caller, &wanted.clone().into(), &mut |_| ())?;
-            tokens::sign_in(&self.cell, &wanted.user, request, 1)
-        })
-    }
-
-    fn mirrors(&self, _: &MirrorCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<MirrorStatus>, Failure> {
-        Ok(Vec::new())
-    }
-
-    fn backups(&self, _: &BackupCall, _: &mut dyn FnMut(Progress)) -> Result<Vec<BackupStatus>, Failure> {
-        Ok(Vec::new())
-    }
-
-    fn down(&self) {}
-
-    fn next_stage(&self, _: &str) -> Result<Option<String>, Failure> {
-        Ok(None)
-    }
-
-    fn hears_of_end(&self, _: bool) {}
-}
 
 /// The site behind the console.
 struct Behind;
@@ -122,7 +44,7 @@ pub struct Rig {
     pub sessions: Arc<Sessions>,
     console: Arc<Console>,
     runtime: Runtime,
-    _service: Arc<TestService>,
+    _service: Arc<StandIn>,
     _dir: tempfile::TempDir,
 }
 
@@ -154,8 +76,8 @@ impl Rig {
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
         let authority = people::of_cell_alone(&env, &cell);
         let commands = Arc::new(HostCommands::new(&env, &cell, &SrrConfig::default()));
-        let service = Arc::new(TestService { cell: cell.clone(), authority: authority.clone() });
-        let weak: Weak<TestService> = Arc::downgrade(&service);
+        let service = Arc::new(StandIn::new(&cell, Some(&authority)));
+        let weak: Weak<StandIn> = Arc::downgrade(&service);
         commands.answer_by(weak);
         let sessions = Sessions::new(&env);
         let parts = Parts {

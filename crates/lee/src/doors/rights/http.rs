@@ -128,6 +128,30 @@ fn of_dirs(rigs: &mut Rigs<Made>, request: usize, asker: usize) -> String {
     letters
 }
 
+/// The storage resource report: all of it, or what the credential covers.
+fn of_report(rigs: &mut Rigs<Made>) -> Vec<String> {
+    let mut shares = |asker: usize| {
+        let mut count = None;
+        rigs.send(furnish, true, |rig, made| {
+            let got = send(rig, &made.credentials[asker], sent("GET", "/.well-known/srr".into()));
+            let report: Option<serde_json::Value> =
+                got.status.is_success().then(|| serde_json::from_str(&got.text).expect("JSON"));
+            count = report
+                .map(|report| report["storageservice"]["storageshares"].as_array().expect("shares").len());
+            true
+        });
+        count
+    };
+    let all = shares(OWNER);
+    let said = |count: Option<usize>| match count {
+        None => "-",
+        Some(0) => "nothing",
+        _ if count == all => "yes",
+        Some(_) => "what it is for",
+    };
+    (0..HEADS.len()).map(|asker| said(shares(asker)).to_string()).collect()
+}
+
 fn document() -> String {
     let mut out = format!(
         "## Methods at the HTTP door\n\n\
@@ -142,6 +166,7 @@ UPLOAD, and for another directory. What tokens of issuers may do is in docs/OPER
         assert_eq!(got[OWNER], "ORWP", "{what}: its owner may do it");
         row(&mut out, &format!("{method}: {what}"), &got);
     }
+    row(&mut out, "GET: the storage resource report, `/.well-known/srr`", &of_report(&mut rigs));
     out
 }
 
