@@ -19,8 +19,9 @@ use leeward_volume::format::events::{Actor, Event, LogHead, Named, OpenBlock, Ri
 use leeward_volume::format::extents::{Extents, Source};
 use leeward_volume::format::groups::{GidRanges, GroupLimit};
 use leeward_volume::format::inode::{
-    BinRecord, Body, Counters, Dentry, Inode, Openings, Pair, PoolRecord, Properties, Reserved,
-    SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord, encode_xattr,
+    BinRecord, Body, Compared, Counters, Dentry, Inode, MirrorRecord, Openings, Pair, PoolRecord, Properties,
+    Reserved, SegmentRecord, SnapshotRecord, Stats, StoreRecord, StoredDentry, TierRecord, VolumeRecord,
+    encode_xattr,
 };
 use leeward_volume::format::keys::{self, Dead, EpochPair};
 use leeward_volume::format::projects::{ProjectNumber, ProjectRecord};
@@ -276,6 +277,40 @@ fn small_records_are_as_they_were() {
         "0304",                   // days for which it is kept what changes
         "686f6d65",
     );
+    assert_eq!(hex(&volume.encode()), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+
+    let mirror = MirrorRecord {
+        to: "t:1".into(),
+        key: None,
+        copy: "c".into(),
+        every_secs: 0x0a,
+        bytes_per_sec: 0x0b,
+        keep: "2h".into(),
+        since_secs: 0x0c,
+        compared: None,
+    };
+    let compared = Some(Compared { at_secs: 0x0d, differs: "no".into() });
+    let with_key = MirrorRecord { key: Some([0xee; 32]), compared, ..mirror.clone() };
+    let properties = Properties { mirrors: vec![mirror, with_key], ..Properties::default() };
+    let volume = VolumeRecord { properties, ..volume };
+    let of_both = "0003743a310001630002326800";
+    let (key, rest) = ("00".repeat(32), "0000000a000000000000000b000000000000000c");
+    let golden = [
+        "020000000007000000010000000000000002000000000000000300000000000000010001",
+        "68",
+        "8000004e20052e736e6170000002", // flags, most snapshots, name of the directory, no rights, two
+        of_both,
+        &key,
+        rest,
+        &of_both[..of_both.len() - 2],
+        "03", // there is a key, it was compared
+        &"ee".repeat(32),
+        rest,
+        "000000000000000d00026e6f",
+        "686f6d65",
+    ]
+    .concat();
     assert_eq!(hex(&volume.encode()), golden);
     assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
 }

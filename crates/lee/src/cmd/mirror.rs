@@ -225,6 +225,7 @@ fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {
         keep: args.keep,
         since_secs: 0,
         is_copy: false,
+        compared: None,
         volume,
     };
     let token = args.token.or_else(|| std::env::var(TOKEN).ok()).map(ShownToken);

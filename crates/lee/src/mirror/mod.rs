@@ -20,7 +20,7 @@ use crate::control::server::failure;
 use leeward_env::{Env, Nanos};
 use leeward_remote::Client;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, Failure, MirrorInfo, Progress};
+use leeward_volume::admin::{self, Compared, Failure, MirrorInfo, Progress};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -181,11 +181,8 @@ struct State {
     total_bytes: u64,
     took: Nanos,
     passes: u64,
-    verified_secs: Option<i64>,
     pause_ms: Option<u64>,
     error: Option<String>,
-    /// What the last full comparison has found to differ.
-    differs: Option<String>,
 }
 
 /// All mirrors of a cell.
@@ -468,12 +465,16 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
     let progress = state.progress.filter(|_| state.running);
     let left_secs = progress.as_ref().filter(|p| p.done > 0 && p.total >= p.done);
     let left_secs = left_secs.map(|p| in_phase * (p.total - p.done) / p.done);
+    let (same, other): (Vec<&Compared>, Vec<&Compared>) =
+        mirror.compared.iter().partition(|compared| compared.differs.is_empty());
+    let (verified_secs, differs) =
+        (same.first().map(|same| same.at_secs), other.first().map(|other| other.differs.clone()));
     MirrorStatus {
         state: match state.state {
             _ if mirror.is_copy => MirrorState::Copy,
             MirrorState::Promoted => MirrorState::Promoted,
             _ if state.running => MirrorState::Running,
-            _ if state.differs.is_some() => MirrorState::Failing,
+            _ if differs.is_some() => MirrorState::Failing,
             other => other,
         },
         late: !mirror.is_copy && age > 2 * i64::from(mirror.every_secs) + 60,
@@ -487,9 +488,9 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
         passes: state.passes,
         total_bytes: state.total_bytes,
         took_ms: state.took / 1_000_000,
-        verified_secs: state.verified_secs,
+        verified_secs,
         pause_ms: state.pause_ms,
-        error: state.error.or(state.differs),
+        error: state.error.or(differs),
         mirror,
     }
 }

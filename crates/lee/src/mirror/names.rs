@@ -47,6 +47,7 @@ mod tests {
             keep: "1h".into(),
             since_secs: 0,
             is_copy: false,
+            compared: None,
         };
         let (one, other) = (mirror("one"), mirror("other"));
         let name = new_name(&one, 1_795_770_564_362_999_999);

@@ -143,7 +143,11 @@ impl Shared {
             Err(e) if e.errno == libc::ENOENT => {
                 let at = format!("/{copy}");
                 let volume = VolumeCreate { name: copy.clone(), at, uid: 0, gid: 0, pool: None };
-                other.ask(&CopyCreate { volume }, &mut |_| ())?
+                let made = other.ask(&CopyCreate { volume }, &mut |_| ())?;
+                if mirror.compared.is_some() {
+                    self.note_compared(mirror, None)?;
+                }
+                made
             }
             Err(e) if e.errno == IS_PROMOTED => return Err(promoted(&mirror.to, copy)),
             found => found?,

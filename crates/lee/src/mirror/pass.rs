@@ -9,8 +9,8 @@ use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    DIFFERS, Failure, MirrorInfo, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend,
-    StreamPart, Streamed, VolumeShow,
+    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo,
+    SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::sync::Arc;
@@ -205,18 +205,31 @@ impl Shared {
         let other = self.other(mirror)?;
         self.wait_until_idle(mirror, progress)?;
         let same = self.is_same(&other, mirror, progress);
+        let noted = match &same {
+            Ok(()) => self.note_compared(mirror, Some("")),
+            Err(failure) if failure.errno == DIFFERS => self.note_compared(mirror, Some(&failure.message)),
+            Err(_) => Ok(()),
+        };
         // no pass: what is known of those stays
-        let wall = (self.env.wall() / SECOND) as i64;
         self.note(mirror, |state| {
             (state.running, state.progress) = (false, None);
-            match &same {
-                Ok(()) => (state.verified_secs, state.differs) = (Some(wall), None),
-                Err(failure) if failure.errno == DIFFERS => state.differs = Some(failure.message.clone()),
-                Err(failure) => state.error = Some(failure.message.clone()),
+            if let Err(failure) = &same
+                && failure.errno != DIFFERS
+            {
+                state.error = Some(failure.message.clone());
             }
         });
         self.changed.notify_all();
-        same
+        same.and(noted)
+    }
+
+    /// Keeps what came of a comparison, for whoever serves the cell later, too. Empty: they are the
+    /// same; `None`: what was compared is not there any more.
+    pub(super) fn note_compared(&self, mirror: &MirrorInfo, differs: Option<&str>) -> Result<(), Failure> {
+        let at_secs = (self.env.wall() / SECOND) as i64;
+        let compared = differs.map(|differs| Compared { at_secs, differs: differs.into() });
+        let MirrorInfo { volume, to, copy, .. } = mirror.clone();
+        self.cell.admin(&MirrorNote { volume, to, copy, compared }, &mut |_| ()).map(drop)
     }
 
     fn is_same(

@@ -2,6 +2,7 @@
 //! cell does that.
 
 use crate::admin::{Caller, Done, Failure, Reply, Request};
+pub use crate::format::inode::Compared;
 use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
 use crate::format::schedule::Keep;
 use crate::shard::Shard;
@@ -35,6 +36,9 @@ pub struct MirrorInfo {
     /// Whether the volume is a copy itself at the moment: nothing is sent then.
     #[serde(default)]
     pub is_copy: bool,
+    /// What came of the last comparison in full.
+    #[serde(default)]
+    pub compared: Option<Compared>,
 }
 
 impl Reply for MirrorInfo {
@@ -57,8 +61,8 @@ impl Request for MirrorSet {
         shard.change_properties(id, |p| {
             match p.mirrors.iter().position(|m| is_same(m, &record.to, &record.copy)) {
                 Some(at) => {
-                    let since_secs = p.mirrors[at].since_secs;
-                    p.mirrors[at] = MirrorRecord { since_secs, ..record };
+                    let (since_secs, compared) = (p.mirrors[at].since_secs, p.mirrors[at].compared.take());
+                    p.mirrors[at] = MirrorRecord { since_secs, compared, ..record };
                 }
                 None if p.mirrors.len() >= MIRRORS_MAX => {
                     return Err(format!("a volume has at most {MIRRORS_MAX} mirrors: remove one"));
@@ -105,7 +109,44 @@ fn record_of(mirror: &MirrorInfo, now: i64) -> Result<MirrorRecord, Failure> {
         bytes_per_sec: mirror.bytes_per_sec,
         keep: keep.to_string(),
         since_secs: now,
+        compared: None,
     })
+}
+
+/// Notes what came of comparing a volume with a copy in full.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorNote {
+    /// The volume.
+    pub volume: String,
+    /// The other cell.
+    pub to: String,
+    /// Name of the copy there.
+    pub copy: String,
+    /// `None`: what was compared is not there any more.
+    pub compared: Option<Compared>,
+}
+
+impl Request for MirrorNote {
+    type Reply = Done;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        let id = shard.volume_named(&self.volume)?;
+        let mut compared = self.compared.clone();
+        if let Some(compared) = &mut compared {
+            let end = compared.differs.floor_char_boundary(TEXT_BYTES_MAX);
+            compared.differs.truncate(end);
+        }
+        let mut any = false;
+        shard.change_properties(id, |p| {
+            for mirror in p.mirrors.iter_mut().filter(|m| is_same(m, &self.to, &self.copy)) {
+                mirror.compared.clone_from(&compared);
+                any = true;
+            }
+            Ok(())
+        })?;
+        shard.settle()?;
+        if any { Ok(Done {}) } else { Err(missing(&self.volume)) }
+    }
 }
 
 /// Removes a mirror. The copy stays, and so do snapshots.
@@ -174,6 +215,7 @@ impl Shard {
             keep: mirror.keep.clone(),
             since_secs: mirror.since_secs,
             is_copy: v.properties.copy.is_some(),
+            compared: mirror.compared.clone(),
         });
         info.collect()
     }

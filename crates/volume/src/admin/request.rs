@@ -154,6 +154,7 @@ requests! {
     CopyCreate noted,
     MirrorSet noted,
     MirrorUnset noted,
+    MirrorNote unnoted,
     MirrorList unnoted,
     BackupSet noted,
     BackupNote unnoted,

@@ -11,7 +11,7 @@ use leeward_env::disk::real::RealDisk;
 use serde::{Deserialize, Serialize};
 
 /// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 18;
+pub const FORMAT: u32 = 19;
 /// The first format whose journal has version 2.
 pub(crate) const FORMAT_JOURNAL_2: u32 = 8;
 /// Name of the file that has the identity.

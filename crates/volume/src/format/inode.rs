@@ -8,6 +8,7 @@ use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Attr, Error, InodeFlags, Kind, NodeId, Result, Time};
 use leeward_meta::Value;
 use leeward_pool::{StoreState, TierOptions};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// The part of an inode that depends on its kind.
@@ -542,32 +543,60 @@ pub struct MirrorRecord {
     pub keep: String,
     /// When it was made, seconds since 1970.
     pub since_secs: i64,
+    /// The last comparison in full.
+    pub compared: Option<Compared>,
+}
+
+/// What came of comparing a volume with its copy in full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compared {
+    /// When it ended, seconds since 1970.
+    pub at_secs: i64,
+    /// How they differ; empty: they are the same.
+    pub differs: String,
+}
+
+const MIRROR_HAS_KEY: u8 = 1;
+const MIRROR_WAS_COMPARED: u8 = 2;
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn text(r: &mut Reader<'_>) -> Option<String> {
+    let len = u16::from_be_bytes(r.take()?);
+    String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()
 }
 
 impl MirrorRecord {
     fn encode(&self, out: &mut Vec<u8>) {
         for text in [&self.to, &self.copy, &self.keep] {
-            out.extend_from_slice(&(text.len() as u16).to_be_bytes());
-            out.extend_from_slice(text.as_bytes());
+            put_text(out, text);
         }
-        out.push(u8::from(self.key.is_some()));
+        let has_key = u8::from(self.key.is_some()) * MIRROR_HAS_KEY;
+        out.push(has_key + u8::from(self.compared.is_some()) * MIRROR_WAS_COMPARED);
         out.extend_from_slice(&self.key.unwrap_or_default());
         out.extend_from_slice(&self.every_secs.to_be_bytes());
         out.extend_from_slice(&self.bytes_per_sec.to_be_bytes());
         out.extend_from_slice(&self.since_secs.to_be_bytes());
+        if let Some(compared) = &self.compared {
+            out.extend_from_slice(&compared.at_secs.to_be_bytes());
+            put_text(out, &compared.differs);
+        }
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<MirrorRecord> {
-        let mut text = || {
-            let len = u16::from_be_bytes(r.take()?);
-            String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()
-        };
-        let (to, copy, keep) = (text()?, text()?, text()?);
-        let [has_key] = r.take()?;
+        let (to, copy, keep) = (text(r)?, text(r)?, text(r)?);
+        let [flags] = r.take()?;
         let key: [u8; 32] = r.take()?;
-        let key = (has_key != 0).then_some(key);
-        let (every_secs, bytes_per_sec, since) = (r.u32()?, r.u64()?, r.u64()?);
-        Some(MirrorRecord { to, key, copy, every_secs, bytes_per_sec, keep, since_secs: since as i64 })
+        let key = (flags & MIRROR_HAS_KEY != 0).then_some(key);
+        let (every_secs, bytes_per_sec, since_secs) = (r.u32()?, r.u64()?, r.u64()? as i64);
+        let compared = match flags & MIRROR_WAS_COMPARED != 0 {
+            true => Some(Compared { at_secs: r.u64()? as i64, differs: text(r)? }),
+            false => None,
+        };
+        Some(MirrorRecord { to, key, copy, every_secs, bytes_per_sec, keep, since_secs, compared })
     }
 }
 
@@ -615,7 +644,9 @@ impl Properties {
     /// of directories u8 each, of a copy the epoch shown u32, length u16 and what is noted of a
     /// stream (which one, bytes of its records that are durable u64, attributes of the root
     /// directory), number u8 and mirrors each with length u16 and text of `to`, `copy` and `keep`,
-    /// whether there is a key u8, key (32 bytes), interval u32, bytes in a second u64, since i64.
+    /// flags u8 (1 there is a key, 2 it was compared), key (32 bytes), interval u32, bytes in a
+    /// second u64, since i64, and, where it was compared, when i64, length u16 and text of what
+    /// differs.
     fn encode(&self, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
