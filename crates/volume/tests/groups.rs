@@ -64,13 +64,20 @@ fn users_change_what_they_own() {
     is_refused(rig.set_owner(Some("bob"), "alice:lab", "bob"), libc::EPERM, "belongs to alice");
     let remove = |by: &str| rig.ask(&GroupRemove { name: "alice:lab".into(), by: Some(by.into()) });
     is_refused(remove("eve"), libc::EPERM, "belongs to alice");
+    // a group keeps somebody who may change it
+    is_refused(rig.set_owner(Some("alice"), "alice:lab", "alice:lab"), libc::EINVAL, "you are not in");
+    rig.create(Some("alice"), "alice:none").expect("made");
+    is_refused(rig.set_owner(Some("alice"), "alice:lab", "alice:none"), libc::EINVAL, "nobody is in");
     // who is in the group that owns it, may
-    rig.set_owner(Some("alice"), "alice:lab", "alice:lab").expect("hers");
+    rig.set_owner(None, "alice:lab", "alice:lab").expect("an operator's");
     rig.add(Some("eve"), "alice:lab", &["bob"]).expect("theirs");
-    assert_eq!((rig.names_of("bob"), rig.names_of("alice")), (vec!["alice:lab".into()], vec![]));
+    assert_eq!(
+        (rig.names_of("bob"), rig.names_of("alice")),
+        (vec!["alice:lab".into()], vec!["alice:none".into()])
+    );
     assert_eq!(remove("bob").expect("theirs").members, 2);
     is_refused(rig.add(None, "alice:lab", &["bob"]), libc::ENOENT, "no group");
-    assert_eq!(rig.create(Some("alice"), "alice:lab"), Ok(FIRST + 1), "no number comes again");
+    assert_eq!(rig.create(Some("alice"), "alice:lab"), Ok(FIRST + 2), "no number comes again");
     assert_eq!(rig.findings(), []);
 }
 

@@ -168,9 +168,29 @@ impl Request for GroupSet {
         shard.change_groups(|groups, _| {
             let (gid, record) = owned(groups, &self.name, self.by.as_deref())?;
             let owner = member_named(groups, &self.owner)?;
+            if let (Member::Group(owner), Some(by)) = (&owner, &self.by) {
+                self.keeps_an_owner(groups, (gid, *owner), by)?;
+            }
             Ok(vec![GroupChange::Group(gid, Some(GroupRecord { owner, ..record.clone() }))])
         })?;
         shard.group_info(&self.name)
+    }
+}
+
+impl GroupSet {
+    /// Nobody but an operator could change a group again that belongs to a group without users; and
+    /// who gives a group to itself wants to be one of those who may change it.
+    fn keeps_an_owner(&self, groups: &GroupTable, (gid, owner): (u32, u32), by: &str) -> Result<(), Failure> {
+        let why = match groups.users_in(owner, 1).is_empty() {
+            true => "nobody is in",
+            false if gid == owner && !groups.of_user(by).contains(&gid) => "you are not in",
+            false => return Ok(()),
+        };
+        let (owner, name) = (&self.owner, &self.name);
+        let message = format!(
+            "{why} {owner}, whose members would be those who may change {name}: lee group add {owner} {by} first"
+        );
+        Err(Failure::new(libc::EINVAL, message))
     }
 }
 
