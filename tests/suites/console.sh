@@ -25,8 +25,36 @@ prepare() {
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --target "$BROWSER_TOOLS" axe-playwright-python
 }
 
+# The cell as it was used on the days before this one, so that there is a history.
+used_on_days_before() {
+  local day date clock
+  clock=/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1
+  for day in 5 4 3 2 1; do
+    date=$(date -u -d "$day days ago" +%F)
+    LD_PRELOAD=$clock FAKETIME=-${day}d cell_start
+    [ -d "$MNT/mine" ] || lee volume create mine --at /mine --owner "$ALICE" >/dev/null
+    wait_for 20 sampled_on "$date"
+    head -c 1M /dev/zero >"$MNT/mine/used-$day"
+    cell_stop >/dev/null
+  done
+}
+sampled_on() { lee report usage --by volume --daily --json | grep -F "\"day\":\"$1\"" >/dev/null; }
+
+# Each day tells what there was when it began.
+days_are_reported() {
+  lee report usage --by volume --daily --json >"$WORK/days"
+  python3 - "$WORK/days" <<'PYTHON'
+import json, sys
+days = json.load(open(sys.argv[1]))["days"]
+used = [day["files"] for day in days if day["day"] != "now"]
+assert used[-6:] == [0, 1, 2, 3, 4, 5], days
+PYTHON
+  lee report month >"$WORK/month"
+  grep -F mine "$WORK/month" >/dev/null
+}
+
 furnish() {
-  lee volume create mine --at /mine --owner "$ALICE" >/dev/null
+  [ -d "$MNT/mine" ] || lee volume create mine --at /mine --owner "$ALICE" >/dev/null
   lee volume create theirs --at /theirs --owner "$BEA" >/dev/null
   lee volume set mine bin-days=7 >/dev/null
   as "$ALICE" sh -c "umask 077; mkdir mine/papers && echo 'years of work' >mine/papers/thesis.txt"
@@ -97,6 +125,8 @@ a_user_is_locked_out_at_once() {
 }
 
 pages_are_used_in_a_browser() { in_browser every_page "$(link)"; }
+pages_of_a_user_are() { in_browser every_page_of_a_user "$(link "$ALICE")"; }
+a_user_restores_by_keyboard() { in_browser restored_by_keyboard "$(link "$ALICE")"; }
 a_user_helps_himself() { in_browser a_user_helps_himself "$(link "$ALICE")"; }
 it_works_by_keyboard() { in_browser by_keyboard "$(link)"; }
 it_goes_on_by_itself() { in_browser it_goes_on_by_itself "$(link)"; }
@@ -137,7 +167,10 @@ links_from_another_machine() {
 
 lee_binary
 prepare
-[ "$CHANNEL" = remote ] || provider_start
+if [ "$CHANNEL" != remote ]; then
+  provider_start
+  used_on_days_before
+fi
 cell_start --http "$PORT"
 furnish
 if [ "$CHANNEL" = remote ]; then
@@ -147,7 +180,10 @@ if [ "$CHANNEL" = remote ]; then
 fi
 run links_log_in links_log_in
 run a_user_is_locked_out_at_once a_user_is_locked_out_at_once
+run days_are_reported days_are_reported
 run pages_are_used_in_a_browser pages_are_used_in_a_browser
+run pages_of_a_user_are pages_of_a_user_are
+run a_user_restores_by_keyboard a_user_restores_by_keyboard
 run a_user_helps_himself a_user_helps_himself
 run it_works_by_keyboard it_works_by_keyboard
 run it_goes_on_by_itself it_goes_on_by_itself

@@ -36,6 +36,21 @@ is_made() {
   cp "$WORK"/out/leeward_*.deb "$MACHINE/root/leeward.deb"
 }
 
+# image ARGUMENT...: buildah, with nothing outside of this suite's directory and no registry.
+image() { BUILDAH_ISOLATION=chroot buildah --storage-driver vfs --root "$WORK/images" --runroot "$WORK/images.run" "$@"; }
+
+# The container file, on this Debian in place of the registry's.
+a_container_is_built() {
+  local base
+  base=$(image from scratch)
+  image add -q "$base" "$MACHINE" /
+  image commit -q "$base" debian:12-slim
+  image rm "$base"
+  cp "$ROOT/contrib/package/Containerfile" "$WORK/out"
+  image bud --pull-never -q -t leeward "$WORK/out"
+  image inspect --type image leeward | grep -F '"/usr/bin/lee"'
+}
+
 # Boots it, and waits until systemd has started what it starts.
 boots() {
   setsid systemd-nspawn --quiet --boot --directory "$MACHINE" --machine "lee-$$" --register=no --keep-unit --bind=/dev/fuse \
@@ -129,6 +144,29 @@ a_gateway_has_no_rights() {
   soon on sh -c "curl -s --cacert /etc/leeward/door.crt https://127.0.0.1:$port/ | grep AccessDenied"
 }
 
+the_container_is_a_gateway() {
+  local container token port id secret
+  port=$(free_port) token=$(new_host in-container /data --gateway) container=$(image from --pull-never leeward)
+  image run --env "LEE_GATEWAY_TOKEN=$token" "$container" -- lee gateway --s3 "127.0.0.1:$port" "127.0.0.1:$((PORT + 1))" \
+    >"$WORK/container.log" 2>&1 </dev/null &
+  echo "$port" >"$WORK/container.port"
+  read -r id secret < <(on su - ann -c 'lee key create ann --json --cell /data' | sed 's/.*"access_key_id":"\([^"]*\)".*"secret_access_key":"\([^"]*\)".*/\1 \2/')
+  soon curl -sf -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' --user "$id:$secret" --aws-sigv4 aws:amz:us-east-1:s3 -o "$WORK/file" \
+    "http://127.0.0.1:$port/ann/file" || { cat "$WORK/container.log"; return 1; }
+  on cmp - /data/ann/file <"$WORK/file"
+  on lee session list --cell /data | grep in-container
+  end_container TERM
+}
+
+# end_container SIGNAL: the gateway in it, and what waits for that.
+end_container() {
+  local pid
+  pid=$(pgrep -f "^/usr/bin/lee gateway --s3 127.0.0.1:$(cat "$WORK/container.port") ")
+  kill "-$1" "$pid"
+  wait_gone "$pid" 20
+}
+on_exit '[ ! -e "$WORK/container.port" ] || end_container KILL'
+
 # What README shows in ten minutes, but what needs other machines, `lee watch`, which goes on, and what the suite lab tries.
 the_tour_works() {
   awk '/^## /{on = /^## Ten minutes/} on && /^    [^ #]/' "$ROOT/README.md" |
@@ -185,12 +223,18 @@ for step in debian_is_there boots; do
   exit 0
 done
 run is_made is_made
+if command -v buildah >/dev/null || apt-get install -qq -y --no-install-recommends buildah >"$WORK/apt.log" 2>&1; then
+  run a_container_is_built a_container_is_built
+else
+  skip a_container_is_built "needs buildah: apt-get install buildah"
+fi
 run is_installed is_installed
 run tells_what_is_missing tells_what_is_missing
 run users_help_themselves users_help_themselves
 run comes_back comes_back
 run other_machines_mount other_machines_mount
 run a_gateway_has_no_rights a_gateway_has_no_rights
+if [ -d "$WORK/images" ]; then run the_container_is_a_gateway the_container_is_a_gateway; fi
 run the_tour_works the_tour_works
 for case in every_block_is_run users_are_there in_the_background pools_and_disks users_and_groups what_is_told doors_and_machines in_and_out; do
   run "operate_$case" "$case"

@@ -29,6 +29,7 @@ from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 PAGE_BYTES_MAX = 300_000
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+DAYS = 5  # before today, on which the cell was used
 AXE = next(Path(TOOLS).rglob("axe.min.js")).read_text()
 
 
@@ -121,11 +122,33 @@ def pages(d, own):
     return seen
 
 
+def charts(d):
+    """What was used on the days before is drawn, with a point for each."""
+    for at, least in [("/volume?name=mine", DAYS), ("/reports?by=volume", DAYS)]:
+        d.get(f"{BASE}/console{at}")
+        lines = d.find_elements(By.CSS_SELECTOR, ".chart svg [data-points]")
+        check(lines, f"nothing is drawn on {at}: {find(d, 'main').text}")
+        points = max(int(line.get_attribute("data-points")) for line in lines)
+        check(points >= least, f"{at}: {points} points")
+
+
 def every_page(d):
     """Of an operator, each page: complete, small, without errors, for screen readers, dark and light, on a phone."""
     log_in(d, LINKS[0], "operator root")
+    each_page(d, 15)
+    charts(d)
+
+
+def every_page_of_a_user(d):
+    """The same of a user."""
+    log_in(d, LINKS[0], os.environ["USER_NAME"])
+    each_page(d, 10)
+    charts(d)
+
+
+def each_page(d, least):
     all_pages = pages(d, menu(d))
-    check(len(all_pages) >= 15, sorted(all_pages))
+    check(len(all_pages) >= least, sorted(all_pages))
     slowest = 0
     for at in all_pages.values():
         d.get(at)
@@ -239,6 +262,29 @@ def by_keyboard(d):
     check(outline == "solid", outline)
     type_and_enter(d, 'input[name="q"]', "mine")
     check("q=mine" in d.current_url and row_with(d, "mine"), d.current_url)
+
+
+def tab_to(d, words):
+    """Presses Tab until something of these words is where one is."""
+    for _ in range(200):
+        d.switch_to.active_element.send_keys(Keys.TAB)
+        at = d.switch_to.active_element
+        if words in (at.get_attribute("aria-label") or at.text) and at.tag_name in ("a", "button"):
+            return
+    check(False, f"no {words} by Tab on {d.current_url}")
+
+
+def restored_by_keyboard(d):
+    """A user brings a file back, and the mouse stays where it is."""
+    log_in(d, LINKS[0], os.environ["USER_NAME"])
+    d.get(f"{BASE}/console/volumes")
+    for words in ["mine", "before", "papers", "thesis.txt"]:
+        tab_to(d, words)
+        if words == "thesis.txt" and d.switch_to.active_element.tag_name == "a":
+            tab_to(d, words)  # the link stores it, the button restores it
+        leads_on(d, lambda: d.switch_to.active_element.send_keys(Keys.ENTER))
+    check("thesis.txt.restored-before" in told(d), told(d))
+    check(Path(f"{MOUNT}/mine/papers/thesis.txt.restored-before").read_text() == "years of work\n", "another file")
 
 
 def it_goes_on_by_itself(d):

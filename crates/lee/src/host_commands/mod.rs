@@ -969,7 +969,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 43] = [
+    const FOR_OPERATORS: [&str; 44] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -981,6 +981,7 @@ mod tests {
         "MirrorSet",
         "MirrorUnset",
         "MirrorList",
+        "MirrorNote",
         "BackupSet",
         "BackupNote",
         "BackupUnset",

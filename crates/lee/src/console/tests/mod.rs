@@ -3,3 +3,4 @@
 mod hostile;
 mod rig;
 mod rights;
+mod strangers;

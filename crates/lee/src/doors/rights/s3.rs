@@ -161,12 +161,24 @@ fn request(operation: &str, bucket: &str, upload: &Upload, key: Option<&NewKey>)
     }
 }
 
+/// What somebody is told who may not do something.
+const REFUSALS: [&str; 3] = ["AccessDenied", "NoSuchUpload", "NotImplemented"];
+
 /// Whether it was done, or what was asked for was told.
 fn is_answered(got: &Got) -> bool {
     // a private bucket has no policy: who hears that, may ask
     let has_none = got.text.contains("<Code>NoSuchBucketPolicy</Code>");
     assert!(!got.status.is_server_error() || got.status == StatusCode::NOT_IMPLEMENTED, "{}", got.text);
-    has_none || got.status.is_success() && !got.text.contains("<Error>")
+    let is_done = has_none || got.status.is_success() && !got.text.contains("<Error>");
+    let is_refused = REFUSALS.iter().any(|code| got.text.contains(&format!("<Code>{code}</Code>")));
+    // HEAD tells no more than the status
+    assert!(
+        is_done || is_refused || got.text.is_empty(),
+        "neither done nor refused: {} {}",
+        got.status,
+        got.text
+    );
+    is_done
 }
 
 /// Only an empty bucket is deleted.

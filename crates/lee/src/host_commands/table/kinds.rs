@@ -56,6 +56,7 @@ const REQUESTS: &str = r#"
 {"request":"host-set","name":"node","volumes":null,"read_only":false,"uids":null,"root_squash":null,"gateway":null,"trust":null}
 {"request":"host-show","name":"node"}
 {"request":"mirror-list"}
+{"request":"mirror-note","volume":"VOLUME","to":"h:1","copy":"c","compared":null}
 {"request":"mirror-set","mirror":{"volume":"VOLUME","to":"h:1","key":null,"copy":"c","every_secs":9,"bytes_per_sec":0,"keep":"1d","since_secs":0,"is_copy":false}}
 {"request":"mirror-unset","volume":"VOLUME","to":"h:1","copy":"c"}
 {"request":"pool-create","name":"new","layout":"1","stores":["/nowhere"],"force":false}
@@ -236,4 +237,22 @@ fn what_only_operators_ask_is_as_the_table_says() {
         .collect();
     assert_eq!(calls.len(), lines(CALLS).count(), "every call has one row");
     rights_document::compare(&document());
+}
+
+/// Who looks after a project sees who is at work in it, with `lee top`.
+#[test]
+fn members_of_a_projects_group_see_who_is_at_work_in_it() {
+    let rig = super::rig();
+    let seen = |by: &Asking| {
+        let flows = rig.tell(by, &json!({"call": "flows"})).expect("an answer");
+        let mut volumes: Vec<String> =
+            flows["volumes"].as_object().expect("names").values().map(Value::to_string).collect();
+        volumes.sort();
+        volumes
+    };
+    assert_eq!(seen(&asking("alice", ALICE, "node")), ["\"lab.raw\""], "bob is, and she is in the group");
+    assert_eq!(seen(&asking("bob", super::BOB, "")), ["\"bob\"", "\"lab.raw\""], "his own");
+    assert_eq!(seen(&asking("eve", EVE, "")), [""; 0]);
+    let of_one = Asking { only: "bob", ..asking("alice", ALICE, "bobs") };
+    assert_eq!(seen(&of_one), [""; 0], "the machine may not use it");
 }
