@@ -49,7 +49,8 @@ pools_and_disks() {
   page 'Move data to another pool' 1
   page 'Move data to another pool' 2 's#-v fast#-v wide#; s#/srv/data/#/data/#; 1atouch /data/scratch/some/file'
   page 'A disk fails' 1 's#/disk7#& --force#'
-  page 'A disk gets old, or small' 1 's#file:///disk3#file:///disk7#; s#--to /disk7#--to /disk8 --force#'
+  # what is on it may still be on its way
+  page 'A disk gets old, or small' 1 's#file:///disk3#file:///disk7#; s#--to /disk7#--to /disk8 --force#; s#^(lee pool store remove [^ ]+ [^ ]+).*#timeout 60 sh -c "until \1; do sleep 1; done"#'
   page 'Find damage before it matters' 1
   page 'Fill a tier' 1 's#--store /nvme2#& --force#'
   on rm -r /data/scratch
