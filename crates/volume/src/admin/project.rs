@@ -113,6 +113,7 @@ impl Request for ProjectCreate {
         let by = Ctx { uid: caller.ctx.uid, ..Ctx::system() };
         let id = shard.change_projects(&by, |tx| {
             tx.live_dir(dir)?;
+            tx.need_changeable(dir.volume())?;
             let parent = tx.project_over(dir)?;
             let refused = match new_name {
                 None => self.is_place_of_none(tx.st, dir),

@@ -135,6 +135,7 @@ impl VolumeCreate {
     /// Makes the root directory of the volume and its name in `dir`.
     fn attach(&self, tx: &mut Tx<'_>, id: u32, dir: NodeId, leaf: &str) -> TxResult<()> {
         let mut parent = tx.live_dir(dir)?;
+        tx.need_changeable(dir.volume())?;
         check_name(leaf.as_bytes())?;
         if tx.is_snapshot_dir(dir, leaf.as_bytes()) || tx.dentry(dir, leaf.as_bytes())?.is_some() {
             return Err(Error::Exists.into());
