@@ -96,7 +96,7 @@ fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
     let make = || {
         bucket.delete(name).map_err(refused)?;
         let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
-        the_winner(env, bucket, (name, MAKING), put)
+        one_round(env, bucket, (name, MAKING), put)
     };
     for _ in 1..ROUNDS {
         make()?;
@@ -104,13 +104,13 @@ fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
     let mut tag = make()?;
     for _ in 0..ROUNDS {
         let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, &tag).map(drop);
-        tag = the_winner(env, bucket, (name, REPLACING), swap)?;
+        tag = one_round(env, bucket, (name, REPLACING), swap)?;
     }
     Ok(())
 }
 
 /// One round: the tag of the object that was put.
-fn the_winner(
+fn one_round(
     env: &Env,
     bucket: &Bucket,
     (name, condition): (&str, &'static str),

@@ -1,6 +1,6 @@
 //! Where volumes are backed up to: the stored form.
 
-use crate::format::inode::Reader;
+use crate::format::inode::{Reader, put_short_text};
 use crate::format::schedule::Keep;
 use crate::format::stored::Stored;
 use leeward_fs::{Error, Result};
@@ -142,27 +142,17 @@ impl Stored for BackupsRecord {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn text(from: &mut Reader<'_>) -> Option<String> {
-    let len = u16::from_be_bytes(from.take()?);
-    from.text(len.into())
-}
-
 impl BackupRecord {
     fn encode(&self, out: &mut Vec<u8>) {
-        put_text(out, &self.to);
-        put_text(out, &self.password_file);
-        put_text(out, &self.keep.to_string());
+        put_short_text(out, &self.to);
+        put_short_text(out, &self.password_file);
+        put_short_text(out, &self.keep.to_string());
         out.extend_from_slice(&self.every_secs.to_be_bytes());
         out.extend_from_slice(&self.since_secs.to_be_bytes());
         out.extend_from_slice(&self.pruned_secs.to_be_bytes());
         out.push(u8::from(self.last.is_some()));
         if let Some(last) = &self.last {
-            put_text(out, &last.snapshot);
+            put_short_text(out, &last.snapshot);
             out.extend_from_slice(&last.id);
             out.extend_from_slice(&last.begun_secs.to_be_bytes());
             for number in [last.took_ms, last.sent_bytes, last.files_read, last.bytes_read] {
@@ -177,7 +167,8 @@ impl BackupRecord {
     }
 
     fn decode(from: &mut Reader<'_>, version: u8) -> Option<BackupRecord> {
-        let (to, password_file, keep) = (text(from)?, text(from)?, text(from)?.parse().ok()?);
+        let (to, password_file, keep) =
+            (from.short_text()?, from.short_text()?, from.short_text()?.parse().ok()?);
         let (every_secs, since_secs, pruned_secs) = (from.u32()?, from.u64()? as i64, from.u64()? as i64);
         let last = if from.flag()? { Some(LastBackup::decode(from)?) } else { None };
         let mut record = BackupRecord {
@@ -202,7 +193,7 @@ impl BackupRecord {
 impl LastBackup {
     fn decode(from: &mut Reader<'_>) -> Option<LastBackup> {
         Some(LastBackup {
-            snapshot: text(from)?,
+            snapshot: from.short_text()?,
             id: from.take()?,
             begun_secs: from.u64()? as i64,
             took_ms: from.u64()?,
@@ -223,7 +214,7 @@ impl LastTest {
         out.push(u8::from(self.is_whole));
         out.extend_from_slice(&self.difference_count.to_be_bytes());
         out.push(self.differences.len() as u8);
-        self.differences.iter().for_each(|how| put_text(out, how));
+        self.differences.iter().for_each(|how| put_short_text(out, how));
     }
 
     fn decode(from: &mut Reader<'_>) -> Option<LastTest> {
@@ -237,7 +228,7 @@ impl LastTest {
             difference_count: from.u64()?,
             differences: {
                 let [count] = from.take()?;
-                (0..count).map(|_| text(from)).collect::<Option<_>>()?
+                (0..count).map(|_| from.short_text()).collect::<Option<_>>()?
             },
         })
     }

@@ -559,20 +559,10 @@ pub struct Compared {
 const MIRROR_HAS_KEY: u8 = 1;
 const MIRROR_WAS_COMPARED: u8 = 2;
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn text(r: &mut Reader<'_>) -> Option<String> {
-    let len = u16::from_be_bytes(r.take()?);
-    String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()
-}
-
 impl MirrorRecord {
     fn encode(&self, out: &mut Vec<u8>) {
         for text in [&self.to, &self.copy, &self.keep] {
-            put_text(out, text);
+            put_short_text(out, text);
         }
         let has_key = u8::from(self.key.is_some()) * MIRROR_HAS_KEY;
         out.push(has_key + u8::from(self.compared.is_some()) * MIRROR_WAS_COMPARED);
@@ -582,18 +572,18 @@ impl MirrorRecord {
         out.extend_from_slice(&self.since_secs.to_be_bytes());
         if let Some(compared) = &self.compared {
             out.extend_from_slice(&compared.at_secs.to_be_bytes());
-            put_text(out, &compared.differs);
+            put_short_text(out, &compared.differs);
         }
     }
 
     fn decode(r: &mut Reader<'_>) -> Option<MirrorRecord> {
-        let (to, copy, keep) = (text(r)?, text(r)?, text(r)?);
+        let (to, copy, keep) = (r.short_text()?, r.short_text()?, r.short_text()?);
         let [flags] = r.take()?;
         let key: [u8; 32] = r.take()?;
         let key = (flags & MIRROR_HAS_KEY != 0).then_some(key);
         let (every_secs, bytes_per_sec, since_secs) = (r.u32()?, r.u64()?, r.u64()? as i64);
         let compared = match flags & MIRROR_WAS_COMPARED != 0 {
-            true => Some(Compared { at_secs: r.u64()? as i64, differs: text(r)? }),
+            true => Some(Compared { at_secs: r.u64()? as i64, differs: r.short_text()? }),
             false => None,
         };
         Some(MirrorRecord { to, key, copy, every_secs, bytes_per_sec, keep, since_secs, compared })
@@ -1168,6 +1158,12 @@ impl Pair {
 /// Reads an encoding field by field.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
+/// Length u16, then the text: what [`Reader::short_text`] reads.
+pub(crate) fn put_short_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
 impl<'a> Reader<'a> {
     pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(len)?;
@@ -1177,6 +1173,12 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn text(&mut self, len: usize) -> Option<String> {
         String::from_utf8(self.bytes(len)?.to_vec()).ok()
+    }
+
+    /// Length u16, then as much text.
+    pub(crate) fn short_text(&mut self) -> Option<String> {
+        let len = u16::from_be_bytes(self.take()?);
+        self.text(len.into())
     }
 
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
