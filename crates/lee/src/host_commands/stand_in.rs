@@ -1,29 +1,53 @@
 //! Answers as the serving process does, of which it has only the cell: for tests.
 
+use super::HostCommands;
 use crate::backup::{BackupCall, BackupStatus};
 use crate::console::sessions::Who;
 use crate::control::server::Service;
 use crate::control::{ConsoleLink, Flows, MachineSession, NewToken, Running};
 use crate::mirror::{MirrorCall, MirrorStatus};
+use crate::settings::SrrConfig;
 use crate::tokens;
 use leeward_auth::Authority;
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, NodeId, Op};
 use leeward_vfs::ledger::{FlowReport, Report, Usage};
 use leeward_volume::Cell;
-use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, TokenMake};
-use std::sync::Arc;
+use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, Request, TokenMake};
+use std::sync::{Arc, Weak};
+
+/// What runs the commands of other machines' users, on this cell, and what answers for them.
+pub fn commands(
+    env: &Env,
+    cell: &Arc<Cell>,
+    authority: Option<&Arc<Authority>>,
+) -> (Arc<HostCommands>, Arc<StandIn>) {
+    let commands = Arc::new(HostCommands::new(env, cell, &SrrConfig::default()));
+    let service = Arc::new(StandIn { cell: cell.clone(), authority: authority.cloned() });
+    let weak: Weak<StandIn> = Arc::downgrade(&service);
+    commands.answer_by(weak);
+    (commands, service)
+}
+
+/// The reply to a request that an operator makes.
+pub fn ask<R: Request>(cell: &Cell, request: R) -> R::Reply {
+    let text = format!("{request:?}");
+    cell.admin(&request, &mut |_| ()).unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// What is at a path.
+pub fn node(cell: &Cell, path: &str) -> NodeId {
+    path.split('/').filter(|name| !name.is_empty()).fold(NodeId::ROOT, |dir, name| {
+        let op = Op::Lookup { dir, name: name.as_bytes() };
+        cell.call(&Ctx::user(0, 0), op).and_then(|reply| reply.attr()).expect("there").node
+    })
+}
 
 /// See the module's head.
 pub struct StandIn {
     cell: Arc<Cell>,
+    /// Hears of changes of the cell's accounts, where there is one.
     authority: Option<Arc<Authority>>,
-}
-
-impl StandIn {
-    /// Of this cell; `authority`, where there is one, hears of changes of its accounts.
-    pub fn new(cell: &Arc<Cell>, authority: Option<&Arc<Authority>>) -> StandIn {
-        StandIn { cell: cell.clone(), authority: authority.cloned() }
-    }
 }
 
 impl Service for StandIn {

@@ -20,7 +20,7 @@ use crate::control::server::failure;
 use leeward_env::{Env, Nanos};
 use leeward_remote::Client;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, Compared, Failure, MirrorInfo, Progress};
+use leeward_volume::admin::{self, Failure, MirrorInfo, Progress};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -465,10 +465,11 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
     let progress = state.progress.filter(|_| state.running);
     let left_secs = progress.as_ref().filter(|p| p.done > 0 && p.total >= p.done);
     let left_secs = left_secs.map(|p| in_phase * (p.total - p.done) / p.done);
-    let (same, other): (Vec<&Compared>, Vec<&Compared>) =
-        mirror.compared.iter().partition(|compared| compared.differs.is_empty());
-    let (verified_secs, differs) =
-        (same.first().map(|same| same.at_secs), other.first().map(|other| other.differs.clone()));
+    let (verified_secs, differs) = match &mirror.compared {
+        None => (None, None),
+        Some(compared) if compared.differs.is_empty() => (Some(compared.at_secs), None),
+        Some(compared) => (None, Some(compared.differs.clone())),
+    };
     MirrorStatus {
         state: match state.state {
             _ if mirror.is_copy => MirrorState::Copy,

@@ -5,9 +5,9 @@ use crate::console::here::CellHere;
 use crate::console::sessions::{By, Sessions, Told, Who};
 use crate::console::{Console, Parts};
 use crate::host_commands::HostCommands;
-use crate::host_commands::stand_in::StandIn;
+pub use crate::host_commands::stand_in::node;
+use crate::host_commands::stand_in::{self, StandIn, ask};
 use crate::people;
-use crate::settings::SrrConfig;
 use hyper::body::Bytes;
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::{Request, Response, StatusCode};
@@ -18,7 +18,7 @@ use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::{self, Request as Asked};
 use leeward_volume::{Cell, Config};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 pub const ALICE: u32 = 70_001;
@@ -75,10 +75,7 @@ impl Rig {
         cell.prepare_tokens().expect("a key that signs");
         let gate = Gate::new(cell.clone(), &env, GateOptions::usual());
         let authority = people::of_cell_alone(&env, &cell);
-        let commands = Arc::new(HostCommands::new(&env, &cell, &SrrConfig::default()));
-        let service = Arc::new(StandIn::new(&cell, Some(&authority)));
-        let weak: Weak<StandIn> = Arc::downgrade(&service);
-        commands.answer_by(weak);
+        let (commands, service) = stand_in::commands(&env, &cell, Some(&authority));
         let sessions = Sessions::new(&env);
         let parts = Parts {
             env: env.clone(),
@@ -159,11 +156,6 @@ impl Drop for Rig {
     }
 }
 
-fn ask<R: Asked>(cell: &Cell, request: R) -> R::Reply {
-    let text = format!("{request:?}");
-    cell.admin(&request, &mut |_| ()).unwrap_or_else(|e| panic!("{text}: {e}"))
-}
-
 /// Volumes of alice and of bob, each with a file that only the owner may read, one in the recycle
 /// bin, and a snapshot; and projects of theirs.
 fn furnish(cell: &Arc<Cell>) {
@@ -191,13 +183,6 @@ fn furnish(cell: &Arc<Cell>) {
         let (name, at, budget) = (format!("lab-{name}"), format!("/{place}"), admin::Budget::default());
         ask(cell, admin::ProjectCreate { name, at, owner, budget, pool: None, counts_snapshots: None });
     }
-}
-
-pub fn node(cell: &Cell, path: &str) -> NodeId {
-    path.split('/').filter(|name| !name.is_empty()).fold(NodeId::ROOT, |dir, name| {
-        let op = Op::Lookup { dir, name: name.as_bytes() };
-        cell.call(&Ctx::user(0, 0), op).and_then(|reply| reply.attr()).expect("there").node
-    })
 }
 
 pub fn make(cell: &Cell, dir: NodeId, name: &str, uid: u32) {

@@ -5,6 +5,7 @@ mod http;
 mod s3;
 
 use super::{CellHere, Inside};
+use crate::host_commands::stand_in::ask;
 use crate::people;
 use crate::settings::{CellSettings, SrrConfig};
 use http_body_util::{BodyExt, Full};
@@ -16,7 +17,7 @@ use leeward_door::listen::{Body, Client, Site};
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, SetAttr};
 use leeward_vfs::{Gate, GateOptions};
-use leeward_volume::admin::{self, NewKey, Request as Asked};
+use leeward_volume::admin::{self, NewKey};
 use leeward_volume::{Cell, Config};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -89,11 +90,6 @@ impl Sent {
     fn body(self, body: impl Into<String>) -> Sent {
         Sent { body: body.into(), ..self }
     }
-}
-
-fn ask<R: Asked>(cell: &Cell, request: R) -> R::Reply {
-    let text = format!("{request:?}");
-    cell.admin(&request, &mut |_| ()).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 fn make(

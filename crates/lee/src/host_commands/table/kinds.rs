@@ -4,7 +4,7 @@
 
 use super::{ALICE, ALLOWED, Asking, EVE, Fresh, Rig, WRITE, ask, asking, letters, rights_document, words};
 use crate::control::Call;
-use crate::control::server::{Service, last_line};
+use crate::control::server::Service;
 use crate::host_commands::OF_GATEWAYS;
 use leeward_volume::admin::{self, AnyRequest};
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Copies, which furnish themselves from another cell.
+/// Two copies to which nothing has come yet.
 fn furnish(rig: &Rig) {
     for name in ["copy", "second"] {
         let (name, at) = (name.to_string(), format!("/{name}"));
@@ -125,15 +125,16 @@ fn furnish(rig: &Rig) {
     }
 }
 
-/// Whether it is not refused. What the cell says then is not asked here.
-fn is_let_through(rig: &Rig, by: &Asking, call: &Value) -> bool {
+/// What is told if it is not refused; `Null`: that the cell cannot do it, which is not asked here.
+fn told(rig: &Rig, by: &Asking, call: &Value) -> Option<Value> {
     if rig.cell.volume_named("copy").is_none() {
         furnish(rig);
     }
     match rig.tell(by, call) {
-        Ok(_) => true,
+        Ok(answer) => Some(answer),
         // the last: of a volume that is no copy
-        Err(failure) => ![libc::EPERM, libc::EACCES, libc::EEXIST].contains(&failure.errno),
+        Err(failure) if [libc::EPERM, libc::EACCES, libc::EEXIST].contains(&failure.errno) => None,
+        Err(_) => Some(Value::Null),
     }
 }
 
@@ -143,7 +144,7 @@ fn of_request(fresh: &mut Fresh, by: &Asking, (name, text): (&str, &str)) -> Str
         return "above".into();
     }
     let mut is_let = |text: &str| {
-        fresh.try_on(|rig| is_let_through(rig, by, &json!({"call": "admin", "request": parsed(text)})))
+        fresh.try_on(|rig| told(rig, by, &json!({"call": "admin", "request": parsed(text)})).is_some())
     };
     if !text.contains(VOLUME) {
         return if is_let(text) { "yes" } else { "-" }.into();
@@ -152,24 +153,18 @@ fn of_request(fresh: &mut Fresh, by: &Asking, (name, text): (&str, &str)) -> Str
 }
 
 fn of_call(fresh: &mut Fresh, by: &Asking, text: &str) -> String {
-    let (call, mut is_all) = (parsed(&text.replace("USER", by.name)), true);
-    let is_let = fresh.try_on(|rig| {
-        let said = rig.tell(by, &call).ok().map(|answer| answer.to_string());
-        let all = match &*call["call"].to_string() {
-            "\"status\"" => Some(last_line("running", rig.service.running().expect("runs"))),
-            "\"flows\"" => Some(last_line("flows", rig.service.flows())),
+    let (call, mut got) = (parsed(&text.replace("USER", by.name)), "-");
+    fresh.try_on(|rig| {
+        let Some(told) = told(rig, by, &call) else { return false };
+        let all = match call["call"].as_str() {
+            Some("status") => Some(json!(rig.service.running().expect("runs"))),
+            Some("flows") => Some(json!(rig.service.flows())),
             _ => None,
         };
-        let all = all
-            .map(|line| serde_json::from_slice::<Value>(&line).expect("JSON")["body"]["value"].to_string());
-        is_all = all.is_none() || all == said;
-        is_let_through(rig, by, &call)
+        got = if all.is_none_or(|all| all == told) { "yes" } else { "own" };
+        true
     });
-    match (is_let, is_all) {
-        (false, _) => "-".into(),
-        (true, true) => "yes".into(),
-        (true, false) => "own".into(),
-    }
+    got.into()
 }
 
 /// A new call is put into [`CALLS`], and here.

@@ -4,11 +4,10 @@
 mod kinds;
 mod requests;
 
-use super::stand_in::StandIn;
+use super::stand_in::{self, StandIn, ask, node};
 use super::{ALLOWED, HostCommands};
 use crate::control::last_answer;
 use crate::rights_document::{self, WRITE};
-use crate::settings::SrrConfig;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::accounts::Trust;
@@ -17,13 +16,13 @@ use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_pool::DirStore;
 use leeward_remote::{Asker, Given, Grant};
-use leeward_volume::admin::{self, AnyRequest, Failure, Request};
+use leeward_volume::admin::{self, AnyRequest, Failure};
 use leeward_volume::{Cell, Config, first_batch};
 use requests::{about, about_none};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
@@ -88,7 +87,6 @@ const HEADS: [&str; 8] = [
 ];
 
 /// A cell, and what runs the commands of users of other machines.
-#[derive(Clone)]
 struct Rig {
     cell: Arc<Cell>,
     commands: Arc<HostCommands>,
@@ -104,10 +102,7 @@ fn rig() -> Rig {
     let cell = Cell::start(&env, Box::new(kv), store, &Config::default()).expect("a cell");
     furnish(&cell);
     cell.prepare_tokens().expect("a key that signs");
-    let commands = Arc::new(HostCommands::new(&env, &cell, &SrrConfig::default()));
-    let service = Arc::new(StandIn::new(&cell, None));
-    let weak: Weak<StandIn> = Arc::downgrade(&service);
-    commands.answer_by(weak);
+    let (commands, service) = stand_in::commands(&env, &cell, None);
     Rig { cell, commands, service }
 }
 
@@ -137,11 +132,6 @@ impl Rig {
         self.commands.run(&asker, call.to_string().as_bytes(), &nothing, &mut tell);
         last_answer(&told).expect("an answer")
     }
-}
-
-fn ask<R: Request>(cell: &Cell, request: R) -> R::Reply {
-    let text = format!("{request:?}");
-    cell.admin(&request, &mut |_| ()).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
 /// Users, a group with a project, a volume in it, one of bob's, and one of root's.
@@ -200,13 +190,6 @@ fn furnish(cell: &Arc<Cell>) {
             },
         );
     }
-}
-
-fn node(cell: &Arc<Cell>, path: &str) -> NodeId {
-    path.split('/').filter(|name| !name.is_empty()).fold(NodeId::ROOT, |dir, name| {
-        let op = Op::Lookup { dir, name: name.as_bytes() };
-        cell.call(&Ctx::user(0, 0), op).and_then(|reply| reply.attr()).expect("there").node
-    })
 }
 
 fn make_dir(cell: &Arc<Cell>, path: &str, mode: u32, uid: u32) {
