@@ -149,6 +149,7 @@ the_container_is_a_gateway() {
   port=$(free_port) token=$(new_host in-container /data --gateway) container=$(image from --pull-never leeward)
   image run --env "LEE_GATEWAY_TOKEN=$token" "$container" -- lee gateway --s3 "127.0.0.1:$port" "127.0.0.1:$((PORT + 1))" \
     >"$WORK/container.log" 2>&1 </dev/null &
+  echo $! >"$WORK/container"
   echo "$port" >"$WORK/container.port"
   read -r id secret < <(on su - ann -c 'lee key create ann --json --cell /data' | sed 's/.*"access_key_id":"\([^"]*\)".*"secret_access_key":"\([^"]*\)".*/\1 \2/')
   soon curl -sf -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' --user "$id:$secret" --aws-sigv4 aws:amz:us-east-1:s3 -o "$WORK/file" \
@@ -163,7 +164,8 @@ end_container() {
   local pid
   pid=$(pgrep -f "^/usr/bin/lee gateway --s3 127.0.0.1:$(cat "$WORK/container.port") ")
   kill "-$1" "$pid"
-  wait_gone "$pid" 20
+  wait_gone "$(cat "$WORK/container")" 20
+  rm "$WORK/container.port"
 }
 on_exit '[ ! -e "$WORK/container.port" ] || end_container KILL'
 
