@@ -301,7 +301,7 @@ impl State {
 
     /// What copies show has a number.
     pub(crate) fn number_copies(&mut self) {
-        for (volume, v) in &self.volumes {
+        for (volume, v) in self.volumes.iter() {
             if let Some(copy) = &v.properties.copy {
                 self.snapshots.number(View::Shown { volume: *volume, epoch: copy.shown });
             }

@@ -171,7 +171,7 @@ impl State {
             }
             Effect::Detach(id) => self.detach(id),
             Effect::VolumeGone(id) => {
-                self.volumes.remove(&id);
+                self.volumes.remove(id);
                 self.volumes_dirty.remove(&id);
             }
             Effect::Snapshot { volume, record } => self.take_snapshot(volume, record),
@@ -215,8 +215,8 @@ impl State {
     }
 
     fn detach(&mut self, id: u32) {
-        if let Some(v) = self.volumes.get_mut(&id) {
-            v.removing = true;
+        if self.volumes.contains_key(&id) {
+            self.volumes.begin_removal(id);
             self.volumes_dirty.insert(id);
         }
         let pending = self.files.extract_if(|node, _| node.volume() == id);

@@ -24,13 +24,14 @@ pub(crate) mod scrubs;
 pub(crate) mod sweep;
 pub(crate) mod unfolded;
 pub mod uploads;
+pub(crate) mod volumes;
 
 pub(crate) use effect::{ContentChange, Effect};
 pub use running::{Frozen, RecordCache, Running};
 
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
-use crate::format::inode::{PoolRecord, VolumeRecord};
+use crate::format::inode::PoolRecord;
 use crate::format::keys::{self, EpochPair, Key};
 use crate::format::samples::Sampling;
 use crate::state::events::EventLogs;
@@ -61,6 +62,7 @@ use std::sync::Arc;
 use sweep::Sweep;
 use unfolded::Unfolded;
 use uploads::Uploads;
+use volumes::Volumes;
 
 /// Most records that one entry of a deadlist names.
 const DEAD_PER_ENTRY: usize = 32;
@@ -96,8 +98,8 @@ pub struct State {
     pub pools: BTreeMap<PoolId, PoolRecord>,
     /// Segments to be moved between pools.
     pub moves: Moves,
-    /// Volumes by number.
-    pub volumes: BTreeMap<u32, VolumeRecord>,
+    /// Volumes.
+    pub volumes: Volumes,
     /// Volumes whose record must be written.
     pub volumes_dirty: BTreeSet<u32>,
     /// Objects that cleaning replaced: garbage once the next commit is durable.
@@ -166,7 +168,7 @@ pub struct State {
 impl State {
     /// The volume of this name that is not being removed.
     pub(crate) fn volume_named(&self, name: &str) -> Option<u32> {
-        self.volumes.iter().find(|(_, v)| v.name == name && !v.removing).map(|(id, _)| *id)
+        self.volumes.named(name)
     }
 
     /// A front end has one more reference to an inode.

@@ -166,7 +166,7 @@ impl State {
         if !table.awaited {
             return Ok(());
         }
-        for (number, volume) in &self.volumes {
+        for (number, volume) in self.volumes.iter() {
             let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
             table.given_out.insert(*number, volume.next_inode..end);
         }

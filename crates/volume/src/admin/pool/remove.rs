@@ -60,7 +60,7 @@ impl Request for PoolRemove {
 impl State {
     /// Directories that name this pool name none.
     pub(crate) fn forget_dir_pool(&mut self, id: PoolId) {
-        for (volume, v) in &mut self.volumes {
+        for (volume, v) in self.volumes.iter_mut() {
             let before = v.properties.dir_pools.len();
             v.properties.dir_pools.retain(|pool| PoolId::from(*pool) != id);
             if v.properties.dir_pools.len() < before {

@@ -42,9 +42,7 @@ impl Request for VolumeRename {
             {
                 publish_volume(tx, to, path);
             }
-            if let Some(v) = tx.st.volumes.get_mut(&id) {
-                v.name = to.clone();
-            }
+            tx.st.volumes.rename(id, to);
             tx.st.volumes_dirty.insert(id);
             Ok(Ok(()))
         });
