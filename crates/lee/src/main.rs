@@ -39,6 +39,7 @@ mod mirror;
 mod mount_helper;
 mod mount_options;
 mod mounts;
+mod names;
 mod notify;
 mod output;
 mod people;

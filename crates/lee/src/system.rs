@@ -206,14 +206,6 @@ fn passwd(query: Query<'_>) -> Result<Option<Owner>, Fail> {
     }
 }
 
-/// The name of a user; of an unknown one the number.
-pub fn user_name(uid: u32) -> String {
-    if uid == leeward_env::Flow::SYSTEM.uid {
-        return "(system)".into();
-    }
-    known_user_name(uid).unwrap_or_else(|| uid.to_string())
-}
-
 /// The name of a user whom the user database knows.
 pub fn known_user_name(uid: u32) -> Option<String> {
     // SAFETY: as in `passwd`.
@@ -239,7 +231,8 @@ pub fn uid_named(name: &str) -> Result<Option<u32>, Fail> {
 /// The groups of a user, from the user database; none for an unknown user.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     let known = passwd(Query::Uid(uid)).ok().flatten();
-    known.map_or(Vec::new(), |owner| groups_named(&user_name(uid), owner.gid))
+    let named = known.and_then(|owner| Some((known_user_name(uid)?, owner.gid)));
+    named.map_or(Vec::new(), |(name, gid)| groups_named(&name, gid))
 }
 
 /// The groups of the user of this name, whose primary group is `gid`.
@@ -278,13 +271,13 @@ pub fn group(text: &str) -> Result<u32, Fail> {
     .ok_or_else(unknown)
 }
 
-/// The name of a group; of an unknown one the number.
-pub fn group_name(gid: u32) -> String {
+/// The name of a group that the user database knows.
+pub fn known_group_name(gid: u32) -> Option<String> {
     group_entry(|entry, space, len, found| {
         // SAFETY: as in `passwd`.
         unsafe { libc::getgrgid_r(gid, entry, space, len, found) }
     })
-    .map_or_else(|| gid.to_string(), |(_, name)| name)
+    .map(|(_, name)| name)
 }
 
 /// Number and name of a group that `ask` finds.

@@ -3,7 +3,7 @@
 use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::{mounts, size, system};
+use crate::{mounts, names, size, system};
 use leeward_fs::flows::UserOrGroup;
 use leeward_volume::admin::{self, AclChangedInfo, AclEntryInfo, AclGrant, AclInfo, GroupShow, Right};
 use std::collections::BTreeSet;
@@ -145,9 +145,9 @@ fn shown(info: &AclInfo) -> String {
 
 fn name(entry: &AclEntryInfo) -> String {
     match entry.who {
-        Some(UserOrGroup::User(uid)) => system::user_name(uid),
+        Some(UserOrGroup::User(uid)) => names::user_name(uid),
         Some(UserOrGroup::Group(gid)) => {
-            let name = system::group_name(gid);
+            let name = names::group_name(gid);
             let of_cell = leeward_fs::groups::cell_name(&name);
             if of_cell == name { format!("@{name}") } else { of_cell }
         }

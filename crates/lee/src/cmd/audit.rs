@@ -4,7 +4,7 @@
 use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, printable};
-use crate::{mounts, size, system, when};
+use crate::{mounts, names, size, system, when};
 use clap::ValueEnum;
 use leeward_volume::admin::{
     EventFilter, EventInfo, EventKind, EventList, EventVerify, LogMark, LogVerified, LogsVerified, PathText,
@@ -156,7 +156,7 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
 fn line(event: &EventInfo) -> String {
     let machine = event.machine.as_ref().map(|machine| format!("@{machine}")).unwrap_or_default();
     let work = event.work.as_ref().map(|work| format!(" ({work})")).unwrap_or_default();
-    let who = format!("{}{machine}{work}", system::user_name(event.uid));
+    let who = format!("{}{machine}{work}", names::user_name(event.uid));
     printable(&format!("{}  {who}  {}", when::utc(event.secs), said(event)))
 }
 
@@ -202,7 +202,7 @@ fn said(event: &EventInfo) -> String {
 }
 
 fn rights_text(rights: &RightsInfo) -> String {
-    let (user, group) = (system::user_name(rights.uid), system::group_name(rights.gid));
+    let (user, group) = (names::user_name(rights.uid), names::group_name(rights.gid));
     format!("{:04o} {user}:{group}", rights.mode)
 }
 

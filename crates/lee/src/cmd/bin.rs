@@ -3,7 +3,7 @@
 use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
-use crate::{mounts, size, system, when};
+use crate::{mounts, names, size, when};
 use leeward_env::dates;
 use leeward_volume::admin::{self, BinEntry, BinRestored};
 use std::path::{Path, PathBuf};
@@ -91,8 +91,8 @@ fn table(entries: &[BinEntry]) -> Table {
         let slash = if e.is_dir { "/" } else { "" };
         [
             dates::minute(e.removed_secs),
-            system::user_name(e.removed_by),
-            system::user_name(e.uid),
+            names::user_name(e.removed_by),
+            names::user_name(e.uid),
             if e.is_dir { "-".into() } else { size::bytes(e.bytes) },
             format!("{}{slash}", e.path),
         ]

@@ -5,7 +5,7 @@ use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::size::{self, Limit};
-use crate::system;
+use crate::{names, system};
 use leeward_fs::flows::{EffectiveLimits, FlowRecord, FlowSettings, UserOrGroup, WEIGHT_MAX, WEIGHT_USUAL};
 use leeward_volume::admin::{self, FlowInfo};
 use serde::Serialize;
@@ -129,8 +129,8 @@ fn parse(who: &str) -> Result<UserOrGroup, Fail> {
 
 fn name(who: UserOrGroup) -> String {
     match who {
-        UserOrGroup::User(uid) => system::user_name(uid),
-        UserOrGroup::Group(gid) => format!("@{}", system::group_name(gid)),
+        UserOrGroup::User(uid) => names::user_name(uid),
+        UserOrGroup::Group(gid) => format!("@{}", names::group_name(gid)),
     }
 }
 
@@ -185,9 +185,9 @@ fn show(invocation: &Invocation, user: &str) -> Result<(), Fail> {
     }
     let groups = system::groups_of(uid);
     let EffectiveLimits { weight, ops_per_sec, bytes_per_sec } = settings.in_force(uid, &groups);
-    let shown = Shown { user: system::user_name(uid), uid, groups, weight, ops_per_sec, bytes_per_sec };
+    let shown = Shown { user: names::user_name(uid), uid, groups, weight, ops_per_sec, bytes_per_sec };
     output::show(invocation.format, &shown, || {
-        let groups: Vec<String> = shown.groups.iter().map(|gid| system::group_name(*gid)).collect();
+        let groups: Vec<String> = shown.groups.iter().map(|gid| names::group_name(*gid)).collect();
         let usual = if weight == WEIGHT_USUAL { " (the usual one)" } else { "" };
         [
             ("user", format!("{} ({uid})", shown.user)),

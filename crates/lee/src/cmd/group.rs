@@ -229,7 +229,7 @@ fn details(group: &GroupDetails) -> String {
 
 /// Whether this machine shows the name.
 fn known_here(info: &GroupInfo) -> &'static str {
-    match system::group_name(info.gid) == info.system_name {
+    match system::known_group_name(info.gid).as_ref() == Some(&info.system_name) {
         true => "",
         false => " (this machine does not show it: `lee doctor` says why)",
     }

@@ -8,7 +8,7 @@ use crate::mounts;
 use crate::output::{self, Side, Table, printable};
 use crate::session::Session;
 use crate::size::{self, Limit};
-use crate::system;
+use crate::{names, system};
 use leeward_fs::flows::UserOrGroup;
 use leeward_volume::admin::{self, OwnerInfo, QuotaInfo};
 use serde_json::json;
@@ -116,8 +116,8 @@ fn who(user: Option<&str>, group: Option<&str>) -> Result<Vec<UserOrGroup>, Fail
 
 fn name(who: UserOrGroup) -> String {
     match who {
-        UserOrGroup::User(uid) => system::user_name(uid),
-        UserOrGroup::Group(gid) => format!("@{}", system::group_name(gid)),
+        UserOrGroup::User(uid) => names::user_name(uid),
+        UserOrGroup::Group(gid) => format!("@{}", names::group_name(gid)),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::output::{self, Format, Side, Table, printable};
 use crate::progress::Bar;
 use crate::session::Session;
 use crate::when::{self, Until};
-use crate::{mounts, size, system};
+use crate::{mounts, names, size};
 use leeward_env::dates;
 use leeward_volume::admin::{
     self, Change, ChangeKind, Request, Restored, ScheduleInfo, SnapInfo, SnapInfos, SnapUsage,
@@ -314,7 +314,7 @@ fn table(snapshots: &[SnapInfo], now: i64) -> Table {
             when::ago(now - snap.time_secs),
             snap.name.clone(),
             snap.path.clone(),
-            system::user_name(snap.uid),
+            names::user_name(snap.uid),
             size::bytes(snap.alone_bytes),
             if lock == 0 { "-".into() } else { dates::minute(lock) },
         ]

@@ -4,7 +4,7 @@ use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::session::Session;
-use crate::{size, system, when};
+use crate::{names, size, system, when};
 use leeward_volume::admin::{self, UserInfo};
 
 /// Create, list, show, disable and enable users of the doors
@@ -125,7 +125,7 @@ pub(super) fn refuse_root(name: &str, there: Option<system::Owner>) -> Result<()
 pub(super) fn own_name() -> Result<String, Fail> {
     match system::uid() {
         0 => Err(Fail::new("name a user: nobody acts as root through a door")),
-        uid => Ok(system::user_name(uid)),
+        uid => Ok(system::known_user_name(uid).unwrap_or_else(|| uid.to_string())),
     }
 }
 
@@ -191,7 +191,7 @@ fn numbers(user: &UserInfo) -> String {
             Err(fail) => return fail.to_string(),
         },
     };
-    let groups: Vec<String> = gids.iter().map(|gid| system::group_name(*gid)).collect();
+    let groups: Vec<String> = gids.iter().map(|gid| names::group_name(*gid)).collect();
     let from = if user.uid.is_none() { " (of this machine)" } else { "" };
     format!("number {uid}{from}, groups {}", groups.join(", "))
 }

@@ -3,7 +3,7 @@
 use super::{Invocation, yes_or_no};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
-use crate::{mounts, size, system, when};
+use crate::{mounts, names, size, system, when};
 use leeward_env::dates;
 use leeward_volume::admin::{self, PropertyChanges, VolumeInfo};
 use serde_json::json;
@@ -249,8 +249,8 @@ fn allow(
 
 fn allowed(volume: &VolumeInfo) -> String {
     let owner = Some(volume.uid).filter(|uid| *uid != 0);
-    let users = [0].iter().chain(&owner).chain(&volume.snapshot_users).map(|uid| system::user_name(*uid));
-    let groups = volume.snapshot_groups.iter().map(|gid| format!("@{}", system::group_name(*gid)));
+    let users = [0].iter().chain(&owner).chain(&volume.snapshot_users).map(|uid| names::user_name(*uid));
+    let groups = volume.snapshot_groups.iter().map(|gid| format!("@{}", names::group_name(*gid)));
     users.chain(groups).collect::<Vec<_>>().join(", ")
 }
 
@@ -305,7 +305,7 @@ fn create(
             "created volume {} at {}, owned by {}",
             volume.name,
             printable(&volume.at),
-            system::user_name(volume.uid)
+            names::user_name(volume.uid)
         )
     })
 }
@@ -381,7 +381,7 @@ fn table(volumes: &[VolumeInfo]) -> Table {
         [
             format!("{}{removing}", volume.name),
             volume.at.clone(),
-            system::user_name(volume.uid),
+            names::user_name(volume.uid),
             size::bytes(volume.usage.bytes),
             size::bytes_limit(volume.quota_bytes),
             size::count(volume.usage.files + volume.usage.dirs),
@@ -397,7 +397,7 @@ fn details(volume: &VolumeInfo) -> String {
         ("number", volume.id.to_string()),
         ("attached at", printable(&volume.at)),
         ("project", volume.project.clone().unwrap_or_else(|| "-".into())),
-        ("owner", format!("{} ({})", system::user_name(volume.uid), volume.uid)),
+        ("owner", format!("{} ({})", names::user_name(volume.uid), volume.uid)),
         ("created", when::utc(volume.created_secs)),
         ("holds", holds(usage.bytes, usage.files, usage.dirs)),
         ("limit", limits(volume.quota_bytes, volume.quota_files)),

@@ -465,7 +465,7 @@ pub fn answer_operator(
 
 /// The operator with this user id, by name.
 fn operator(uid: u32) -> Who {
-    Who::Operator(system::user_name(uid).into())
+    Who::Operator(system::known_user_name(uid).unwrap_or_else(|| uid.to_string()).into())
 }
 
 /// The last line of an answer.

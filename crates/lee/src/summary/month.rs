@@ -4,12 +4,14 @@ use super::forecast::full_on;
 use super::paper::{Column, Paper, Part, Row, growth};
 use super::usage::{kept_note, rows_of};
 use crate::size;
-use leeward_volume::admin::{Day, Sampled, UsageReport, UsageReported, UsedOnDay};
+use leeward_volume::admin::{Day, Sampled, UsageOf, UsageReport, UsageReported, UsedOnDay};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
 /// Rows of a list of the first.
 const TOP: usize = 10;
+/// Rows of a list of all that something must be done about.
+const LONGEST: usize = 100;
 /// What is fuller than so many hundredths of its quota is nearly full.
 const NEARLY_FULL_PERCENT: u128 = 90;
 /// So many days ahead it is said that a quota will be reached.
@@ -129,62 +131,54 @@ fn parts(told: &Told) -> Vec<Part> {
     const SOON_PROJECT: &[Column] = &[Column::Name, Column::End, Column::Growth, Column::Limit, Column::Full];
     const OWNER: &[Column] =
         &[Column::Name, Column::Begin, Column::End, Column::Growth, Column::Average, Column::Files];
-    let part = |part, title: &str, columns: &[Column], rows| Part {
+    let part = |part, title: &str, columns: &[Column], rows: Vec<Row>| Part {
         part,
         title: title.into(),
         columns: columns.to_vec(),
         rows,
     };
-    let (volumes, users, groups) = (rows_of(&told.volumes), rows_of(&told.users), rows_of(&told.groups));
-    let mut projects = rows_of(&told.projects);
-    projects.retain(|row| row.usage.gone.is_none());
-    let live: Vec<Row> = volumes.iter().filter(|row| row.usage.gone.is_none()).cloned().collect();
-    let gone: Vec<Row> = volumes.iter().filter(|row| row.usage.gone.is_some()).cloned().collect();
+    let (volumes, projects) = (&told.volumes, &told.projects);
+    let owned = |of: &UsageOf| of.end.bytes as i64;
+    let used = |of: &UsageOf| if of.gone.is_none() { owned(of) } else { 0 };
+    let grown = |of: &UsageOf| if of.gone.is_none() { of.growth() } else { 0 };
+    let had = |of: &UsageOf| if of.gone.is_some() { of.begin.bytes as i64 } else { 0 };
+    let (soon, quiet, soon_projects) = (soon_full(volumes), quiet(volumes), soon_full(projects));
     vec![
         part("pools", "Pools", POOL, pools(told)),
         part(
             "soon_full",
-            "Volumes that are nearly full, or will be within 30 days",
+            &soon.titled("Volumes that are nearly full, or will be within 30 days"),
             SOON,
-            soon_full(told, &live),
+            soon.rows,
         ),
-        part(
-            "projects",
-            "Projects, each with those in it",
-            PROJECT,
-            top(&projects, |row| row.usage.end.bytes as i64),
-        ),
+        part("projects", "Projects, each with those in it", PROJECT, top(projects, used)),
         part(
             "soon_full_projects",
-            "Projects that are nearly full, or will be within 30 days",
+            &soon_projects.titled("Projects that are nearly full, or will be within 30 days"),
             SOON_PROJECT,
-            soon_full(told, &projects),
+            soon_projects.rows,
         ),
-        part("largest_volumes", "Largest volumes", VOLUME, top(&live, |row| row.usage.end.bytes as i64)),
-        part("grown_volumes", "Volumes that grew most", VOLUME, top(&live, Row::growth)),
-        part("largest_users", "Users who own most", OWNER, top(&users, |row| row.usage.end.bytes as i64)),
-        part("grown_users", "Users who own more than before", OWNER, top(&users, Row::growth)),
+        part("largest_volumes", "Largest volumes", VOLUME, top(volumes, used)),
+        part("grown_volumes", "Volumes that grew most", VOLUME, top(volumes, grown)),
+        part("largest_users", "Users who own most", OWNER, top(&told.users, owned)),
+        part("grown_users", "Users who own more than before", OWNER, top(&told.users, UsageOf::growth)),
+        part("largest_groups", "Groups to which most belongs", OWNER, top(&told.groups, owned)),
         part(
-            "largest_groups",
-            "Groups to which most belongs",
-            OWNER,
-            top(&groups, |row| row.usage.end.bytes as i64),
-        ),
-        part("quiet_volumes", "Volumes that nobody has changed for a year", VOLUME, quiet(told, &live)),
-        part(
-            "gone_volumes",
-            "Volumes that were removed",
+            "quiet_volumes",
+            &quiet.titled("Volumes that nobody has changed for a year"),
             VOLUME,
-            top(&gone, |row| row.usage.begin.bytes as i64),
+            quiet.rows,
         ),
+        part("gone_volumes", "Volumes that were removed", VOLUME, top(volumes, had)),
     ]
 }
 
 /// Those with the most, if it is above zero.
-fn top(rows: &[Row], most: impl Fn(&Row) -> i64) -> Vec<Row> {
-    let mut rows: Vec<&Row> = rows.iter().filter(|row| most(row) > 0).collect();
-    rows.sort_by_key(|row| (Reverse(most(row)), row.usage.id));
-    rows.into_iter().take(TOP).cloned().collect()
+fn top(told: &UsageReported, most: impl Fn(&UsageOf) -> i64) -> Vec<Row> {
+    let with_any = told.rows.iter().map(|of| (most(of), of)).filter(|(most, _)| *most > 0);
+    let mut found: Vec<(i64, &UsageOf)> = with_any.collect();
+    found.sort_by_key(|(most, of)| (Reverse(*most), of.id));
+    found.into_iter().take(TOP).map(|(_, of)| Row::new(told.of, of.clone())).collect()
 }
 
 fn pools(told: &Told) -> Vec<Row> {
@@ -197,41 +191,60 @@ fn pools(told: &Told) -> Vec<Row> {
     rows
 }
 
-fn soon_full(told: &Told, volumes: &[Row]) -> Vec<Row> {
-    let days = i128::from(told.volumes.to.0 - told.volumes.from.0);
-    let mut rows: Vec<Row> = Vec::new();
-    for row in volumes.iter().filter(|row| row.usage.limit_bytes > 0) {
-        let (used, limit) = (row.usage.end.bytes, row.usage.limit_bytes);
+/// The first of a list that has no end of its own.
+struct Longest {
+    rows: Vec<Row>,
+    /// How many there are.
+    of: usize,
+}
+
+impl Longest {
+    fn titled(&self, title: &str) -> String {
+        match self.of > self.rows.len() {
+            true => format!("{title}: the first {LONGEST} of {}", size::count(self.of as u64)),
+            false => title.into(),
+        }
+    }
+}
+
+fn soon_full(told: &UsageReported) -> Longest {
+    let days = i128::from(told.to.0 - told.from.0);
+    let mut found: Vec<(&UsageOf, Option<u32>)> = Vec::new();
+    for of in told.rows.iter().filter(|of| of.gone.is_none() && of.limit_bytes > 0) {
+        let (used, limit) = (of.end.bytes, of.limit_bytes);
         let left = i128::from(limit.saturating_sub(used));
-        let days_left = match i128::from(row.growth()) {
+        let days_left = match i128::from(of.growth()) {
             _ if left == 0 => Some(0),
             grows if grows > 0 => u32::try_from((left * days + grows - 1) / grows).ok(),
             _ => None,
         };
         let is_nearly_full = u128::from(used) * 100 >= u128::from(limit) * NEARLY_FULL_PERCENT;
         if is_nearly_full || days_left.is_some_and(|days| days <= SOON_DAYS) {
-            let full = days_left.map(|days| told.volumes.to.plus(days));
-            rows.push(Row { full, ..row.clone() });
+            found.push((of, days_left));
         }
     }
-    let share = |row: &Row| u128::from(row.usage.end.bytes) * 10_000 / u128::from(row.usage.limit_bytes);
-    rows.sort_by_key(|row| (Reverse(share(row)), row.usage.id));
-    rows
+    let share = |of: &UsageOf| u128::from(of.end.bytes) * 10_000 / u128::from(of.limit_bytes);
+    found.sort_by_key(|(of, _)| (Reverse(share(of)), of.id));
+    let full = |days: Option<u32>| days.map(|days| told.to.plus(days));
+    let row = |(of, days): &(&UsageOf, _)| Row { full: full(*days), ..Row::new(told.of, (*of).clone()) };
+    Longest { rows: found.iter().take(LONGEST).map(row).collect(), of: found.len() }
 }
 
-fn quiet(told: &Told, volumes: &[Row]) -> Vec<Row> {
-    let from = told.volumes.to.minus(QUIET_DAYS);
-    let is_quiet = |row: &&Row| row.usage.end.bytes > 0 && row.usage.changed.is_some_and(|day| day <= from);
-    let mut rows: Vec<Row> = volumes.iter().filter(is_quiet).cloned().collect();
-    rows.sort_by_key(|row| (Reverse(row.usage.end.bytes), row.usage.id));
-    rows
+fn quiet(told: &UsageReported) -> Longest {
+    let from = told.to.minus(QUIET_DAYS);
+    let is_quiet =
+        |of: &&UsageOf| of.gone.is_none() && of.end.bytes > 0 && of.changed.is_some_and(|day| day <= from);
+    let mut found: Vec<&UsageOf> = told.rows.iter().filter(is_quiet).collect();
+    found.sort_by_key(|of| (Reverse(of.end.bytes), of.id));
+    let row = |of: &&UsageOf| Row::new(told.of, (*of).clone());
+    Longest { rows: found.iter().take(LONGEST).map(row).collect(), of: found.len() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::paper::tests::volume;
     use super::*;
-    use leeward_volume::admin::{UsageOf, Used};
+    use leeward_volume::admin::Used;
 
     const END: Day = Day(20_500);
 
@@ -295,6 +308,10 @@ mod tests {
         assert_eq!(names(&parts, "largest_users"), ["root"]);
         let pools = parts.iter().find(|part| part.part == "pools").expect("there");
         assert_eq!(pools.rows[0].full, Some(END.plus(100)), "one a day, and 100 are left");
+        let many = |n| UsageOf { changed: Some(Day(9)), ..volume(n, "old", 0, n) };
+        let quiet = quiet(&reported(Sampled::Volume, (1..=103).map(many).collect()));
+        assert_eq!(quiet.titled("Old"), "Old: the first 100 of 103");
+        assert_eq!((quiet.rows.len(), quiet.rows[0].usage.id), (100, 103));
         let notes = notes(END.minus(30), &all);
         assert_eq!(notes, ["1 MiB in 3 files and 7 volumes; it was 1 MiB at the beginning (+0 B)."]);
     }

@@ -1,7 +1,7 @@
 //! A report in all its forms: text, comma-separated values, a page.
 
 use crate::output::{Side, Table};
-use crate::{size, system, when};
+use crate::{names, size, when};
 use leeward_lab::page::Page;
 use leeward_lab::plot::{Chart, Draw, Scale, Series};
 use leeward_volume::admin::{Day, Sampled, UsageOf, UsedOnDay};
@@ -27,21 +27,16 @@ impl Row {
     pub fn new(of: Sampled, usage: UsageOf) -> Row {
         let id = usage.id as u32;
         let title = match (of, &usage.name) {
-            (Sampled::User, _) => system::user_name(id),
-            (Sampled::Group, _) => system::group_name(id),
+            (Sampled::User, _) => names::user_name(id),
+            (Sampled::Group, _) => names::group_name(id),
             (_, Some(name)) => name.clone(),
             (_, None) => usage.id.to_string(),
         };
         Row { of, title, usage, full: None }
     }
 
-    /// By how many bytes it grew.
-    pub fn growth(&self) -> i64 {
-        self.usage.end.bytes as i64 - self.usage.begin.bytes as i64
-    }
-
     fn owner(&self) -> String {
-        self.usage.uid.map(system::user_name).unwrap_or_default()
+        self.usage.uid.map(names::user_name).unwrap_or_default()
     }
 }
 
@@ -119,7 +114,7 @@ impl Column {
         match self {
             Column::Begin => size::bytes(usage.begin.bytes),
             Column::End => size::bytes(usage.end.bytes),
-            Column::Growth => growth(row.growth()),
+            Column::Growth => growth(usage.growth()),
             Column::Average => size::bytes(usage.average_bytes),
             Column::Peak => size::bytes(usage.peak_bytes),
             Column::Files => size::count(usage.end.files),
@@ -140,7 +135,7 @@ impl Column {
             Column::Owner => row.owner(),
             Column::Begin => usage.begin.bytes.to_string(),
             Column::End => usage.end.bytes.to_string(),
-            Column::Growth => row.growth().to_string(),
+            Column::Growth => usage.growth().to_string(),
             Column::Average => usage.average_bytes.to_string(),
             Column::Peak => usage.peak_bytes.to_string(),
             Column::Files => usage.end.files.to_string(),

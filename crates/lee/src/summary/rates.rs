@@ -2,7 +2,7 @@
 //! counts.
 
 use crate::control::Flows;
-use crate::{output, system};
+use crate::{names, output};
 use clap::ValueEnum;
 use leeward_env::waits::Cause;
 use leeward_remote::HostFigures;
@@ -211,7 +211,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
     let most = usage.behind_nanos.iter().filter(|(_, n)| **n > 0).max_by_key(|(uid, n)| (**n, **uid));
     let volume = now.volumes.get(&flow.volume).cloned();
     Row {
-        user: system::user_name(flow.uid),
+        user: names::user_name(flow.uid),
         uid: flow.uid,
         job: flow.job.clone(),
         door: flow.door.clone(),
@@ -224,7 +224,7 @@ fn row(flow: &FlowReport, usage: &Usage, now: &Flows, seconds: f64, service: u64
         milliseconds_per_operation: per_operation(usage.total_nanos),
         waited_milliseconds_per_operation: per_operation(usage.waited_nanos.values().sum()),
         waited_for: longest.cloned(),
-        waited_behind: most.map(|(uid, _)| system::user_name(*uid)),
+        waited_behind: most.map(|(uid, _)| names::user_name(*uid)),
         waited_for_machine: self::longest(&usage.for_machine_nanos).cloned(),
         dirty_bytes: now.dirty_bytes.iter().filter(|(uid, _)| *uid == flow.uid).map(|(_, bytes)| bytes).sum(),
     }

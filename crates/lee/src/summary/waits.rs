@@ -2,7 +2,7 @@
 
 use crate::control::Flows;
 use crate::mounts::is_below;
-use crate::{output, size, system, when};
+use crate::{names, output, size, when};
 use leeward_remote::Loss;
 use leeward_vfs::ledger::{SlowReport, Waited};
 use serde::Serialize;
@@ -101,7 +101,7 @@ fn paths_of(loss: &Loss, flows: &Flows) -> Vec<String> {
 fn lost_row(loss: &Loss, paths: Vec<String>) -> Lost {
     Lost {
         host: loss.host.clone(),
-        user: loss.uid.map(system::user_name),
+        user: loss.uid.map(names::user_name),
         uid: loss.uid,
         changes: Some(loss.changes).filter(|changes| *changes > 0),
         first: when::utc(loss.first_secs),
@@ -114,13 +114,13 @@ fn lost_row(loss: &Loss, paths: Vec<String>) -> Lost {
 fn row(slow: &SlowReport, path: Option<String>) -> Row {
     let wait = |w: &Waited| Wait {
         for_what: w.cause.clone(),
-        behind: w.behind_work.clone().or_else(|| w.behind_uid.map(system::user_name)),
+        behind: w.behind_work.clone().or_else(|| w.behind_uid.map(names::user_name)),
         machine: w.machine.clone(),
         taken: w.were_taken,
         milliseconds: w.nanos as f64 / 1e6,
     };
     Row {
-        user: system::user_name(slow.uid),
+        user: names::user_name(slow.uid),
         uid: slow.uid,
         job: slow.job.clone(),
         door: slow.door.clone(),

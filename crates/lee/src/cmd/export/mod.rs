@@ -162,8 +162,8 @@ fn write(
     let options = Options {
         keep_going: args.keep_going,
         manifest_inside: inside.then_some(INSIDE),
-        user: &|uid| known_name(named.then(|| system::user_name(uid)), uid),
-        group: &|gid| known_name(named.then(|| system::group_name(gid)), gid),
+        user: &|uid| named.then(|| system::known_user_name(uid)).flatten(),
+        group: &|gid| named.then(|| system::known_group_name(gid)).flatten(),
         counters,
     };
     let name = if archive.is_output() { "standard output".into() } else { args.to.display().to_string() };
@@ -180,11 +180,6 @@ fn write(
 
 fn c_name(name: &str) -> std::ffi::CString {
     std::ffi::CString::new(name).unwrap_or_default()
-}
-
-/// A name, unless it is only the number again.
-fn known_name(name: Option<String>, number: u32) -> Option<String> {
-    name.filter(|name| *name != number.to_string())
 }
 
 fn tell(invocation: &Invocation, shown: &Shown<'_>, to_output: bool) -> Result<(), Fail> {

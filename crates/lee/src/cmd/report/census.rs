@@ -6,7 +6,7 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
 use crate::summary::paper::comma_separated;
-use crate::{mounts, size, system};
+use crate::{mounts, names, size};
 use leeward_lab::page::Page;
 use leeward_volume::admin::{Counted, CountedUpTo, FileCensus, FilesCounted};
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn parts(counted: &FilesCounted) -> Vec<Part> {
         Some(ending) => format!(".{ending}"),
     };
     let endings = counted.by_ending.iter().map(|of| (ending(&of.ending), of.counted));
-    let owners = counted.by_owner.iter().map(|of| (system::user_name(of.uid), of.counted));
+    let owners = counted.by_owner.iter().map(|of| (names::user_name(of.uid), of.counted));
     vec![
         Part { part: "size", title: "By size", head: "SIZE", rows: up_to(&counted.by_size, size_text) },
         Part {

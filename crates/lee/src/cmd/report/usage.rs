@@ -4,9 +4,9 @@ use super::{Form, parse_day, print, today};
 use crate::cmd::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::size;
 use crate::summary::paper::{Paper, Part, Row, comma_separated};
 use crate::summary::usage::{By, columns, kept_note, rows_of, time_of};
+use crate::{size, system};
 use leeward_volume::admin::{Day, UsageReport, UsageReported, UsedOnDay};
 use serde_json::json;
 
@@ -42,14 +42,16 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     let reported = invocation.ask_with_bar("report usage", &request)?;
     let mut rows = rows_of(&reported);
     if !args.name.is_empty() {
-        if let Some(none) = args.name.iter().find(|name| !rows.iter().any(|row| row.title == **name)) {
+        let named = args.name.iter().map(|name| Named::find(args.by, name)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(none) = named.iter().position(|named| !rows.iter().any(|row| named.is(row))) {
             return Err(Fail::new(format!(
-                "nothing is kept of {} {none} from {from} on: see lee report usage --by {}",
+                "nothing is kept of {} {} from {from} on: see lee report usage --by {}",
                 args.by.many().trim_end_matches('s'),
+                args.name[none],
                 args.by.many().trim_end_matches('s'),
             )));
         }
-        rows.retain(|row| args.name.contains(&row.title));
+        rows.retain(|row| named.iter().any(|named| named.is(row)));
     }
     if args.daily {
         return daily(invocation, args, &request, &reported, &rows);
@@ -66,6 +68,30 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
         parts: vec![Part { part: args.by.many(), title: String::new(), columns: columns(args.by), rows }],
     };
     print(invocation, args.form, &paper, &json)
+}
+
+/// What is named in the command.
+enum Named<'a> {
+    /// By its id: names of users and groups are the user database's.
+    Id(u64),
+    Name(&'a str),
+}
+
+impl Named<'_> {
+    fn find(by: By, name: &str) -> Result<Named<'_>, Fail> {
+        Ok(match by {
+            By::User => Named::Id(system::owner(name)?.uid.into()),
+            By::Group => Named::Id(system::group(name)?.into()),
+            By::Volume | By::Pool | By::Project => Named::Name(name),
+        })
+    }
+
+    fn is(&self, row: &Row) -> bool {
+        match self {
+            Named::Id(id) => row.usage.id == *id,
+            Named::Name(name) => row.title == *name,
+        }
+    }
 }
 
 /// A row for each day.

@@ -2,7 +2,7 @@
 
 use crate::console::html::{Side, button, table, text, turning};
 use crate::console::visit::{Made, Visit, page};
-use crate::{size, system, when};
+use crate::{names, size, when};
 use leeward_volume::admin::{BinEntry, BinList, BinRestore};
 use maud::{Markup, html};
 
@@ -41,8 +41,8 @@ pub fn list(visit: &Visit<'_>) -> Made {
             text(&entry.volume),
             text(if entry.is_dir { "-".into() } else { size::bytes(entry.bytes) }),
             text(when::utc(entry.removed_secs)),
-            text(system::user_name(entry.removed_by)),
-            text(system::user_name(entry.uid)),
+            text(names::user_name(entry.removed_by)),
+            text(names::user_name(entry.uid)),
             button(session, "/bin/restore", &[("path", &entry.path), ("at", &secs)], "Restore", &entry.path),
         ]
     };

@@ -9,7 +9,7 @@ use crate::console::html::{Side, button, table, text};
 use crate::console::sessions::Session;
 use crate::console::visit::{Made, Visit, about, page};
 use crate::console::{Problem, Reply};
-use crate::{size, system, when};
+use crate::{names, size, when};
 use leeward_door::Path;
 use leeward_fs::{Entry, Kind};
 use maud::{Markup, html};
@@ -157,7 +157,7 @@ fn row(session: &Session, (dir, inside): (&[u8], Option<&InSnapshot>), entry: &E
                 .map_or_else(|| "-".into(), |attr| size::bytes(attr.size)),
         ),
         text(attr.map_or_else(|| "-".into(), |attr| when::utc(attr.mtime.secs))),
-        text(attr.map_or_else(|| "-".into(), |attr| system::user_name(attr.uid))),
+        text(attr.map_or_else(|| "-".into(), |attr| names::user_name(attr.uid))),
         text(attr.map_or_else(|| "-".into(), |attr| format!("{:04o}", attr.mode))),
         restore,
     ]

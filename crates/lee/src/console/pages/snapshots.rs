@@ -5,7 +5,7 @@ use crate::console::Problem;
 use crate::console::form::{link, path_text};
 use crate::console::html::{Side, button, table, text, token, turning};
 use crate::console::visit::{Made, Visit, page};
-use crate::{size, system, when};
+use crate::{names, size, when};
 use leeward_volume::admin::{SnapCreate, SnapInfo, SnapList, SnapRemove};
 use maud::{Markup, html};
 
@@ -98,7 +98,7 @@ pub fn of(visit: &Visit<'_>, dir: &str, part: usize) -> Result<Markup, Problem> 
             html! { a href=(link("/files", &fields)) { (snap.name) } },
             text(&snap.path),
             text(when::utc(snap.time_secs)),
-            text(system::user_name(snap.uid)),
+            text(names::user_name(snap.uid)),
             text(size::bytes(snap.alone_bytes)),
             text(if snap.locked_until_secs > 0 { when::utc(snap.locked_until_secs) } else { "-".into() }),
             button(session, "/snapshots/remove", &removed, "Remove", &format!("snapshot {}", snap.name)),

@@ -5,12 +5,11 @@ use crate::console::form::path_text;
 use crate::console::html::{Side, drawing, facts, of_limit, quota, share, table, text, to, turning};
 use crate::console::visit::{Made, Visit, page};
 use crate::summary::paper::chart;
-use crate::{size, system, when};
+use crate::{names, size, system, when};
 use leeward_volume::admin::{
     Day, Sampled, ScheduleInfo, ScheduleList, UsageReport, VolumeInfo, VolumeList, VolumeShow,
 };
 use maud::{Markup, html};
-use std::collections::BTreeMap;
 
 /// Rows of a part of the list.
 const ROWS: usize = 100;
@@ -22,10 +21,9 @@ pub fn list(visit: &Visit<'_>) -> Made {
     let mut volumes = visit.ask(&VolumeList)?.volumes;
     let wanted = visit.form().get("q").to_lowercase();
     let has = |text: &str| text.to_lowercase().contains(&wanted);
-    // an owner may have thousands, and the user database may be slow
-    let mut owners: BTreeMap<u32, bool> = BTreeMap::new();
-    let mut owner_has = |uid: u32| *owners.entry(uid).or_insert_with(|| has(&system::user_name(uid)));
-    volumes.retain(|volume| has(&volume.name) || has(&volume.at) || owner_has(volume.uid));
+    // one question: there may be 100,000 owners, and the user database may be slow
+    let owner = system::uid_named(visit.form().get("q")).ok().flatten();
+    volumes.retain(|volume| has(&volume.name) || has(&volume.at) || owner == Some(volume.uid));
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
     let parts = volumes.len().div_ceil(ROWS);
     let at = visit.form().number::<usize>("page").unwrap_or(0).min(parts.saturating_sub(1));
@@ -41,7 +39,7 @@ pub fn list(visit: &Visit<'_>) -> Made {
     ];
     let rows: Vec<Vec<Markup>> = volumes.iter().skip(at * ROWS).take(ROWS).map(row).collect();
     let empty = match (wanted.is_empty(), visit.is_operator()) {
-        (false, _) => "No volume has that in its name, place or owner.",
+        (false, _) => "No volume has that in its name or place, and no user of that name owns one.",
         (true, true) => "There is no volume yet: `lee volume create NAME` makes one.",
         (true, false) => "You own no volume and look after none. Your files are under Files.",
     };
@@ -60,7 +58,7 @@ fn row(volume: &VolumeInfo) -> Vec<Markup> {
     vec![
         to("/volume", &[("name", &volume.name)], &volume.name),
         text(&volume.at),
-        text(system::user_name(volume.uid)),
+        text(names::user_name(volume.uid)),
         text(size::bytes(volume.usage.bytes)),
         text(size::bytes_limit(volume.quota_bytes)),
         share(volume.usage.bytes, volume.quota_bytes),
@@ -96,7 +94,7 @@ fn facts_of(volume: &VolumeInfo) -> Vec<(&'static str, Markup)> {
     let files = volume.usage.files + volume.usage.dirs;
     vec![
         ("Place", text(&volume.at)),
-        ("Owner", text(system::user_name(volume.uid))),
+        ("Owner", text(names::user_name(volume.uid))),
         ("Used", text(size::bytes(volume.usage.bytes))),
         ("Quota", quota(volume.usage.bytes, volume.quota_bytes)),
         ("Files and directories", of_limit(files, volume.quota_files)),

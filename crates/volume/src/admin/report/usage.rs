@@ -89,6 +89,13 @@ pub struct UsageOf {
     pub days: Vec<UsedOnDay>,
 }
 
+impl UsageOf {
+    /// By how many bytes it grew.
+    pub fn growth(&self) -> i64 {
+        self.end.bytes as i64 - self.begin.bytes as i64
+    }
+}
+
 /// What was used in a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReported {
