@@ -320,8 +320,10 @@ impl CellHosts {
     /// The directories that lead from the root of the cell to volumes, with the names in them.
     fn ways(&self, volumes: &[u32]) -> Ways {
         let mut ways = Ways::from([(NodeId::ROOT, BTreeSet::new())]);
-        let Ok(all) = self.cell.admin(&admin::VolumeList, &mut |_| ()) else { return ways };
-        for volume in all.volumes.into_iter().filter(|volume| volumes.contains(&volume.id)) {
+        for name in self.cell.volume_names(volumes.iter().copied()).into_values() {
+            let shown = self.cell.admin(&admin::VolumeShow { name }, &mut |_| ());
+            // a volume may have got the name of one that is being removed
+            let Some(volume) = shown.ok().filter(|volume| volumes.contains(&volume.id)) else { continue };
             let mut dir = NodeId::ROOT;
             for name in volume.at.split('/').filter(|name| !name.is_empty()) {
                 let op = Op::Lookup { dir, name: name.as_bytes() };

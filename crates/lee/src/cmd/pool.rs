@@ -281,10 +281,18 @@ fn table(pools: &[PoolInfo]) -> Table {
             size::bytes(pool.total_bytes),
             size::bytes(pool.available_bytes),
             size::bytes(pool.object_bytes),
-            size::count(pool.volumes.len() as u64),
+            size::count(pool.volume_count),
             [state(pool).into(), tier_in_short(pool)].concat(),
         ]
     })
+}
+
+/// The volumes whose data is there: the first, and how many more.
+fn volumes(pool: &PoolInfo) -> String {
+    match pool.volume_count.saturating_sub(pool.volumes.len() as u64) {
+        0 => pool.volumes.join(", "),
+        more => format!("{} and {} more", pool.volumes.join(", "), size::count(more)),
+    }
 }
 
 fn state(pool: &PoolInfo) -> &'static str {
@@ -372,7 +380,7 @@ fn details(pool: &PoolInfo) -> String {
         ),
         ("live", size::bytes(pool.live_bytes)),
         ("in memory", size::bytes(pool.dirty_bytes)),
-        ("volumes", pool.volumes.join(", ")),
+        ("volumes", volumes(pool)),
         ("state", state(pool).to_string()),
     ]
     .map(|(name, value)| format!("{}\n", format!("{name:<12} {}", printable(&value)).trim_end()))

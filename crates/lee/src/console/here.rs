@@ -68,7 +68,7 @@ impl ConsoleCell for CellHere {
                 add(&format!("{}, {}", pool.name, store.url), &store.figures);
             }
         }
-        let names = cell.volume_names();
+        let names = cell.volume_names(totals.volumes.iter().map(|of| of.volume));
         Some(Look { report: self.gate.report(), operations: totals.latency, times, names })
     }
 

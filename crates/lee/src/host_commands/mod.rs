@@ -704,16 +704,8 @@ impl Eyes<'_> {
 
     /// Names of the volumes in projects that the user looks after.
     fn names_looked_after(&self) -> BTreeSet<String> {
-        let ids: BTreeSet<u32> = self.cell.volumes_looked_after(&self.ctx).into_iter().collect();
-        if ids.is_empty() {
-            return BTreeSet::new();
-        }
-        self.cell
-            .volume_names()
-            .into_iter()
-            .filter(|(id, _)| ids.contains(id))
-            .map(|(_, name)| name)
-            .collect()
+        let his = self.cell.volumes_looked_after(&self.ctx);
+        self.cell.volume_names(his).into_values().collect()
     }
 
     /// Names of the volumes that the host may use; `None`: all.
@@ -722,8 +714,7 @@ impl Eyes<'_> {
         if own.is_empty() {
             return None;
         }
-        let all = self.cell.admin(&admin::VolumeList, &mut |_| ()).map_or_else(|_| Vec::new(), |r| r.volumes);
-        Some(all.into_iter().filter(|volume| own.contains(&volume.id)).map(|volume| volume.name).collect())
+        Some(self.cell.volume_names(own.iter().copied()).into_values().collect())
     }
 
     fn ask(&self, op: Op<'_>) -> leeward_fs::Result<leeward_fs::Reply> {
@@ -891,8 +882,8 @@ impl Eyes<'_> {
 
     /// A directory as a snapshot of it shows it.
     fn snapshot(&self, dir: &Attr, name: &str) -> Option<Attr> {
-        let volumes = self.cell.admin(&admin::VolumeList, &mut |_| ()).ok()?.volumes;
-        let volume = volumes.into_iter().find(|volume| volume.id == dir.node.volume())?;
+        let of = self.cell.volume_names([dir.node.volume()]).into_values().next()?;
+        let volume = self.cell.admin(&admin::VolumeShow { name: of }, &mut |_| ()).ok()?;
         let all =
             self.ask(Op::Lookup { dir: dir.node, name: volume.snapshot_dir.as_bytes() }).ok()?.attr().ok()?;
         self.ask(Op::Lookup { dir: all.node, name: name.as_bytes() }).ok()?.attr().ok()

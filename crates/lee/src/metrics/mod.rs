@@ -181,7 +181,7 @@ impl Source {
         let totals = self.gate.totals();
         let Totals { latency, volumes, waits, waiting_for_turn, waiting_for_ceiling, .. } = totals;
         let (waiting_for_thread, waited_for) = (totals.waiting_for_thread, totals.for_machine_nanos);
-        let names = self.cell.volume_names();
+        let names = self.cell.volume_names(volumes.iter().map(|v| v.volume));
         let name = |id: &u32| volume_label(&names, *id);
         let doors: BTreeSet<Door> = volumes.iter().map(|v| v.door).chain([Door::Mount]).collect();
         let mut shown = Vec::new();

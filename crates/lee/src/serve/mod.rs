@@ -1084,7 +1084,7 @@ impl Service for CellService {
         let of_losses = losses.iter().flat_map(|loss| loss.nodes.iter().copied());
         let nodes: BTreeSet<u64> = report.slow.iter().filter_map(|s| s.node).chain(of_losses).collect();
         let paths = nodes.into_iter().filter_map(|n| Some((n, self.cell.path_of(NodeId(n))?))).collect();
-        let volumes = self.cell.volume_names();
+        let volumes = self.cell.volume_names(report.flows.iter().map(|flow| flow.volume));
         let dirty = self.cell.dirty_bytes().into_iter().map(|(flow, bytes)| (flow.uid, bytes)).collect();
         let machines = self.machines.as_ref().map_or_else(Vec::new, |machines| machines.figures());
         Flows { report, paths, volumes, dirty_bytes: dirty, machines, losses }

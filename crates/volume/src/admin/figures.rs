@@ -97,10 +97,9 @@ impl Shard {
         let st = self.lock();
         figures.broken = st.broken.is_some();
         figures.unreadable_records = st.unreadable.count();
-        figures.volumes_removing = st.volumes.values().filter(|v| v.removing).count() as u64;
-        figures.volumes = st.volumes.len() as u64 - figures.volumes_removing;
-        let held: i64 = st.volumes.keys().map(|id| st.snapshots.held(*id).held.bytes).sum();
-        figures.snapshot_held_bytes = held.max(0) as u64;
+        figures.volumes = st.volumes.named_count() as u64;
+        figures.volumes_removing = st.volumes.len() as u64 - figures.volumes;
+        figures.snapshot_held_bytes = st.snapshots.all_held().bytes.max(0) as u64;
         figures.event_log_bytes = st.events.bytes();
         figures.trim_bytes = st.snapshots.all_doomed().bytes.max(0) as u64;
         for (of, quota) in st.quotas.iter().filter(|(_, quota)| quota.limit != Default::default()) {
@@ -123,9 +122,10 @@ impl Shard {
         self.pools.all().into_iter().map(of).collect()
     }
 
-    /// Names of volumes by number.
-    pub(crate) fn volume_names(&self) -> BTreeMap<u32, String> {
-        self.lock().volumes.iter().map(|(id, v)| (*id, v.name.clone())).collect()
+    /// Names of those of these volumes that there are.
+    pub(crate) fn volume_names(&self, of: impl IntoIterator<Item = u32>) -> BTreeMap<u32, String> {
+        let st = self.lock();
+        of.into_iter().filter_map(|id| Some((id, st.volumes.get(&id)?.name.clone()))).collect()
     }
 }
 

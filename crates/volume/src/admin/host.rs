@@ -252,7 +252,9 @@ impl Request for HostList {
     type Reply = HostInfos;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<HostInfos, Failure> {
-        let (accounts, volumes) = (shard.accounts(), shard.volume_names());
+        let accounts = shard.accounts();
+        let named = accounts.hosts().flat_map(|(_, record)| record.volumes.iter().copied());
+        let volumes = shard.volume_names(named);
         let hosts = accounts.hosts().map(|(name, record)| info(name, record, &volumes)).collect();
         Ok(HostInfos { hosts })
     }
@@ -401,7 +403,9 @@ impl Shard {
     }
 
     fn host_info(&self, name: &str) -> Result<HostInfo, Failure> {
-        Ok(info(name, host_named(&self.accounts(), name)?, &self.volume_names()))
+        let accounts = self.accounts();
+        let record = host_named(&accounts, name)?;
+        Ok(info(name, record, &self.volume_names(record.volumes.iter().copied())))
     }
 
     /// Numbers of volumes, sorted, each once.

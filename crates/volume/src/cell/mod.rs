@@ -371,9 +371,9 @@ impl Cell {
         self.shard.figures()
     }
 
-    /// Names of volumes by number.
-    pub fn volume_names(&self) -> BTreeMap<u32, String> {
-        self.shard.volume_names()
+    /// Names of those of these volumes that there are.
+    pub fn volume_names(&self, of: impl IntoIterator<Item = u32>) -> BTreeMap<u32, String> {
+        self.shard.volume_names(of)
     }
 
     /// The owner of a volume that is not being removed.
@@ -394,8 +394,8 @@ impl Cell {
     /// Numbers of the volumes in projects that the caller looks after.
     pub fn volumes_looked_after(&self, ctx: &Ctx) -> Vec<u32> {
         let st = self.shard.lock();
-        let is_his = |id: &u32| st.projects.is_owner(ctx, st.projects.of_volume(*id));
-        st.volumes.keys().copied().filter(is_his).collect()
+        let his = st.projects.iter().map(|(id, _)| id).filter(|id| st.projects.is_owner(ctx, Some(*id)));
+        his.flat_map(|id| st.projects.own_volumes(id)).collect()
     }
 
     /// Numbers of the projects that the caller looks after.

@@ -327,6 +327,11 @@ impl Snapshots {
         self.volumes.values().fold(Tally::default(), |sum, v| sum.plus(v.doomed))
     }
 
+    /// What snapshots hold, of all volumes.
+    pub fn all_held(&self) -> Tally {
+        self.volumes.values().fold(Tally::default(), |sum, v| sum.plus(v.all.minus(v.doomed)))
+    }
+
     /// What snapshots of a volume hold, and what waits for trim.
     pub fn held(&self, volume: u32) -> Held {
         let Some(v) = self.volumes.get(&volume) else { return Held::default() };

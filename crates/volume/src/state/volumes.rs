@@ -26,7 +26,12 @@ impl Volumes {
         self.by_name.get(name).copied()
     }
 
-    /// There is a volume.
+    /// How many are not being removed.
+    pub fn named_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// There is a volume, with a number that none has.
     pub fn insert(&mut self, id: u32, record: VolumeRecord) {
         if !record.removing {
             self.by_name.insert(record.name.clone(), id);
@@ -104,6 +109,7 @@ mod tests {
         volumes.insert(2, record("b"));
         volumes.insert(3, VolumeRecord { removing: true, ..record("c") });
         assert_eq!(["a", "b", "c"].map(|name| volumes.named(name)), [Some(1), Some(2), None]);
+        assert_eq!((volumes.len(), volumes.named_count()), (3, 2));
         volumes.rename(1, "c");
         assert_eq!(["a", "c"].map(|name| volumes.named(name)), [None, Some(1)]);
         volumes.begin_removal(1);

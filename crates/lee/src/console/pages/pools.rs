@@ -38,7 +38,7 @@ fn of(pool: &PoolInfo, now: i64) -> Markup {
                 ("Objects", html! { (size::count(pool.objects)) ", " (size::bytes(pool.object_bytes)) }),
                 ("Live data", text(size::bytes(pool.live_bytes))),
                 ("Last scrub", html! { (scrubbed) @if pool.scrub.late { " " strong { "late" } } }),
-                ("Volumes", text(size::count(pool.volumes.len() as u64))),
+                ("Volumes", text(size::count(pool.volume_count))),
             ]))
             @if let Some(tier) = &pool.tier { p { "Pool " (tier.hot) " is in front of it." } }
             @if let Some(run) = &pool.scrub.running {

@@ -26,6 +26,9 @@ use leeward_pool::{Health, StoreState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// So many volumes of a pool are named: there may be 100,000.
+pub const NAMED_MAX: usize = 100;
+
 /// One pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolInfo {
@@ -51,7 +54,9 @@ pub struct PoolInfo {
     pub live_bytes: u64,
     /// Bytes in memory on their way to it.
     pub dirty_bytes: u64,
-    /// Volumes whose data belongs there.
+    /// How many volumes have their data there.
+    pub volume_count: u64,
+    /// The first [`NAMED_MAX`] of them.
     pub volumes: Vec<String>,
     /// State of its stores; `None`: it is away, or it is the cell's own pool.
     pub health: Option<Health>,
@@ -200,7 +205,8 @@ impl Shard {
         let held = st.held_in(id);
         let record = st.pools.get(&id);
         let store = |s: &StoreRecord| StoreInfo { slot: s.slot, url: s.url.clone(), state: s.state };
-        let volumes = st.volumes.values().filter(|v| v.properties.pool == id);
+        let mut volumes = st.volumes.values().filter(|v| v.properties.pool == id);
+        let named: Vec<String> = volumes.by_ref().take(NAMED_MAX).map(|v| v.name.clone()).collect();
         PoolInfo {
             id,
             name: st.pool_name(id),
@@ -217,7 +223,8 @@ impl Shard {
             hot_of,
             scrub,
             health,
-            volumes: volumes.map(|v| v.name.clone()).collect(),
+            volume_count: (named.len() + volumes.count()) as u64,
+            volumes: named,
         }
     }
 
