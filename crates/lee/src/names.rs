@@ -13,7 +13,13 @@ const KEPT_NANOS: u64 = 60_000_000_000;
 /// In that time no more is asked after so long, nanoseconds: the rest are shown by number.
 const ASKING_NANOS_MAX: u64 = 500_000_000;
 
-static NAMES: LazyLock<Names> = LazyLock::new(|| Names { env: Env::real(), kept: Mutex::default() });
+static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(Env::real()));
+
+/// From now on every name is asked for, however long that takes: a program reads what this command
+/// prints. Not for a process that serves.
+pub fn ask_for_all() {
+    NAMES.kept.lock().asks_for_all = true;
+}
 
 /// The name of a user; the number of one that is unknown, or whose name would take too long.
 pub fn user_name(uid: u32) -> String {
@@ -43,21 +49,26 @@ struct Names {
 struct Kept {
     since: u64,
     asking_nanos: u64,
+    asks_for_all: bool,
     names: FxHashMap<Id, Option<String>>,
 }
 
 impl Names {
+    fn new(env: Env) -> Names {
+        Names { env, kept: Mutex::default() }
+    }
+
     fn of(&self, id: Id, ask: impl FnOnce() -> Option<String>) -> Option<String> {
         let now = self.env.now();
         {
             let mut kept = self.kept.lock();
             if now.saturating_sub(kept.since) >= KEPT_NANOS {
-                *kept = Kept { since: now, ..Kept::default() };
+                *kept = Kept { since: now, asks_for_all: kept.asks_for_all, ..Kept::default() };
             }
             if let Some(name) = kept.names.get(&id) {
                 return name.clone();
             }
-            if kept.asking_nanos >= ASKING_NANOS_MAX {
+            if kept.asking_nanos >= ASKING_NANOS_MAX && !kept.asks_for_all {
                 return None;
             }
         }
@@ -77,7 +88,7 @@ mod tests {
     #[test]
     fn a_slow_database_delays_nobody_for_long() {
         let env = Env::sim(1);
-        let names = Names { env: env.clone(), kept: Mutex::default() };
+        let names = Names::new(env.clone());
         let asked = std::cell::Cell::new(0);
         let name_of = |uid| {
             let ask = || {
@@ -95,6 +106,11 @@ mod tests {
         assert_eq!(asked.get(), 100, "what is known is not asked again");
         env.advance(Duration::from_nanos(KEPT_NANOS));
         assert_eq!((name_of(998), asked.get()), (Some("user-998".into()), 101));
+        names.kept.lock().asks_for_all = true;
+        for uid in 0..1000 {
+            name_of(uid);
+        }
+        assert_eq!(asked.get(), 1100, "a program gets all");
         // a group is not the user of that number
         assert_eq!(names.of(Id::Group(998), || Some("group".into())), Some("group".into()));
     }

@@ -41,6 +41,7 @@ struct Part {
 /// # Errors
 /// What the cell says.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    args.form.begin(invocation);
     let bar = Bar::new(invocation.format);
     let counted = invocation.session("report census", |cell, session| {
         let path = mounts::path_in_cell(cell.path(), &args.path)?;

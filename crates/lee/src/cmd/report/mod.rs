@@ -8,8 +8,8 @@ mod usage;
 
 use super::Invocation;
 use crate::fail::Fail;
-use crate::output;
 use crate::summary::paper::Paper;
+use crate::{names, output};
 use leeward_volume::admin::Day;
 use serde::Serialize;
 
@@ -55,6 +55,16 @@ struct Form {
     /// As a page for a browser or a mail, which needs nothing else
     #[arg(long, conflicts_with = "json")]
     html: bool,
+}
+
+impl Form {
+    /// To be called first: what programs read has all names of users, text and pages those that
+    /// come soon.
+    fn begin(self, invocation: &Invocation) {
+        if self.csv || invocation.format == output::Format::Json {
+            names::ask_for_all();
+        }
+    }
 }
 
 /// Prints a report; `json`: what programs read.

@@ -26,6 +26,7 @@ fn parse_month(text: &str) -> Result<Day, String> {
 /// # Errors
 /// What the cell says, or that the month is yet to come.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    args.form.begin(invocation);
     let today = today(invocation);
     let from = args.month.unwrap_or_else(|| today.first_of_month());
     let made = invocation

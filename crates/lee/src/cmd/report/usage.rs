@@ -37,6 +37,7 @@ pub struct Args {
 /// # Errors
 /// What the cell says, or that nothing of a name is kept.
 pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
+    args.form.begin(invocation);
     let from = args.from.unwrap_or_else(|| today(invocation).first_of_month());
     let request = UsageReport { of: args.by.of(), from, to: args.to, only: Vec::new(), daily: false };
     let reported = invocation.ask_with_bar("report usage", &request)?;
