@@ -130,7 +130,8 @@ impl Shard {
         state.number_copies();
         let leases = Leases::new(&env);
         let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
-        let cautious = state.volumes.values().any(|v| v.removing || v.properties.copy.is_some());
+        let cautious = state.volumes.removing().next().is_some()
+            || state.volumes.values().any(|v| v.properties.copy.is_some());
         let shard = Arc::new(Shard {
             env,
             config,

@@ -833,8 +833,7 @@ fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
         Ok(())
     })?;
     // those of a volume that is being removed are freed with it
-    let removing: Vec<u32> = st.volumes.iter().filter(|(_, v)| v.removing).map(|(id, _)| *id).collect();
-    removing.into_iter().for_each(|id| st.snapshots.drop_volume(id));
+    st.volumes.removing().for_each(|id| st.snapshots.drop_volume(id));
     each(&*moment, keys::table_range(Table::Segment), |key, v| {
         st.segments.load(keys::table_id(key), SegmentRecord::decode(v)?);
         Ok(())

@@ -132,7 +132,7 @@ impl Shard {
         let (node, volume) = {
             let mut st = self.lock();
             let node = st.reclaim.pop_front();
-            (node, st.volumes.iter().find(|(_, v)| v.removing).map(|(id, _)| *id))
+            (node, st.volumes.removing().next())
         };
         if let Some(node) = node {
             let ctx = self.work_ctx(Work::Removal, Some(node.volume()));

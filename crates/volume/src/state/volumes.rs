@@ -1,15 +1,16 @@
 //! The volumes of a cell, by number and by name: commands name them, and there may be 100,000.
 
 use crate::format::inode::VolumeRecord;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-/// Volumes by number, and the numbers of those that are not being removed by name, which is unique
-/// among them. The names are exactly those of the records.
+/// Volumes by number. Those that are not being removed by name, which is unique among them and is
+/// exactly that of the record; the others apart: the background looks for them again and again.
 #[derive(Default)]
 pub struct Volumes {
     by_number: BTreeMap<u32, VolumeRecord>,
     by_name: BTreeMap<String, u32>,
+    removing: BTreeSet<u32>,
 }
 
 impl Deref for Volumes {
@@ -31,10 +32,16 @@ impl Volumes {
         self.by_name.len()
     }
 
+    /// Those that are being removed, by number.
+    pub fn removing(&self) -> impl Iterator<Item = u32> {
+        self.removing.iter().copied()
+    }
+
     /// There is a volume, with a number that none has.
     pub fn insert(&mut self, id: u32, record: VolumeRecord) {
-        if !record.removing {
-            self.by_name.insert(record.name.clone(), id);
+        match record.removing {
+            false => drop(self.by_name.insert(record.name.clone(), id)),
+            true => drop(self.removing.insert(id)),
         }
         self.by_number.insert(id, record);
     }
@@ -42,6 +49,7 @@ impl Volumes {
     /// A volume is gone.
     pub fn remove(&mut self, id: u32) {
         self.forget_name(id);
+        self.removing.remove(&id);
         self.by_number.remove(&id);
     }
 
@@ -72,6 +80,7 @@ impl Volumes {
         self.forget_name(id);
         if let Some(record) = self.by_number.get_mut(&id) {
             record.removing = true;
+            self.removing.insert(id);
         }
     }
 
@@ -113,10 +122,12 @@ mod tests {
         volumes.rename(1, "c");
         assert_eq!(["a", "c"].map(|name| volumes.named(name)), [None, Some(1)]);
         volumes.begin_removal(1);
+        assert_eq!(volumes.removing().collect::<Vec<_>>(), [1, 3]);
         volumes.insert(4, record("c"));
         // that of the volume that is being removed stays free for the other one
         volumes.remove(1);
         volumes.remove(3);
+        assert_eq!(volumes.removing().next(), None);
         assert_eq!((volumes.named("c"), volumes.len()), (Some(4), 2));
         volumes.remove(4);
         assert_eq!((volumes.named("c"), volumes.named("b")), (None, Some(2)));
