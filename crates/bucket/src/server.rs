@@ -8,6 +8,7 @@
 use leeward_env::{Env, hex};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -56,7 +57,6 @@ struct ServerState {
     faults: VecDeque<(String, String, Fault)>,
     /// All requests so far: method and path.
     asked: Vec<(String, String)>,
-    next_etag: u64,
     /// Conditions are looked at some time before an object is stored.
     is_racy: bool,
     /// Puts whose conditions a racy server has found to hold.
@@ -298,8 +298,8 @@ fn refused(state: &ServerState, key: &str, request: &Request) -> Option<Answer> 
 }
 
 fn store(state: &mut ServerState, key: &str, request: &Request) -> Answer {
-    state.next_etag += 1;
-    let etag = state.next_etag;
+    // of the content, as most stores have it: two versions with the same bytes have the same
+    let etag = BuildHasherDefault::<DefaultHasher>::default().hash_one(&request.body);
     let meta = request.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-"));
     let meta = meta.map(|(name, value)| (name.clone(), value.clone())).collect();
     state.objects.insert(key.into(), Object { body: Arc::from(&request.body[..]), etag, meta });

@@ -29,6 +29,13 @@ const UNFIT: i32 = libc::EOPNOTSUPP;
 
 type Asked = Result<(), Error>;
 
+/// What is asked, and how often it was before.
+#[derive(Clone, Copy)]
+struct Round {
+    condition: &'static str,
+    number: usize,
+}
+
 /// Refuses a store without conditional puts, or one in which two win that make an object: there
 /// nothing keeps two processes from writing to one cell.
 ///
@@ -73,7 +80,7 @@ impl From<Failure> for Broken {
 
 /// One after the other.
 fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
-    let body = body(WRITERS, MAKING);
+    let body = body(WRITERS, Round { condition: MAKING, number: 0 });
     match bucket.create(name, body.clone()) {
         // nobody else knows the name: an answer was lost
         Ok(()) | Err(Error::Exists(_)) => (),
@@ -93,18 +100,18 @@ fn knows_conditions(bucket: &Bucket, name: &str) -> Result<(), Failure> {
 /// All at once: as often as is asked first to make an object, and only then to replace it. A store
 /// that breaks both promises is to be refused for the first one.
 fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
-    let make = || {
+    let make = |number| {
         bucket.delete(name).map_err(refused)?;
         let put = |bucket: &Bucket, name: &str, body| bucket.create(name, body);
-        one_round(env, bucket, (name, MAKING), put)
+        one_round(env, bucket, (name, Round { condition: MAKING, number }), put)
     };
-    for _ in 1..ROUNDS {
-        make()?;
+    for number in 1..ROUNDS {
+        make(number)?;
     }
-    let mut tag = make()?;
-    for _ in 0..ROUNDS {
+    let mut tag = make(ROUNDS)?;
+    for number in 1..=ROUNDS {
         let swap = move |bucket: &Bucket, name: &str, body| bucket.swap(name, body, &tag).map(drop);
-        tag = one_round(env, bucket, (name, REPLACING), swap)?;
+        tag = one_round(env, bucket, (name, Round { condition: REPLACING, number }), swap)?;
     }
     Ok(())
 }
@@ -113,13 +120,13 @@ fn one_wins(env: &Env, bucket: &Bucket, name: &str) -> Result<(), Broken> {
 fn one_round(
     env: &Env,
     bucket: &Bucket,
-    (name, condition): (&str, &'static str),
+    (name, round): (&str, Round),
     put: impl Fn(&Bucket, &str, Bytes) -> Asked + Clone + Send + 'static,
 ) -> Result<Tag, Broken> {
-    let answers = at_once(env, bucket, (name, condition), put)?;
-    winner(bucket, name, (&answers, condition)).map_err(|failure| {
+    let answers = at_once(env, bucket, (name, round), put)?;
+    winner(bucket, name, (&answers, round)).map_err(|failure| {
         let is_broken = failure.errno == UNFIT;
-        Broken { failure, condition: is_broken.then_some(condition) }
+        Broken { failure, condition: is_broken.then_some(round.condition) }
     })
 }
 
@@ -127,7 +134,7 @@ fn one_round(
 fn at_once(
     env: &Env,
     bucket: &Bucket,
-    (name, condition): (&str, &'static str),
+    (name, round): (&str, Round),
     put: impl Fn(&Bucket, &str, Bytes) -> Asked + Clone + Send + 'static,
 ) -> Result<Vec<(u8, Asked)>, Failure> {
     let (said, heard) = channel();
@@ -138,7 +145,7 @@ fn at_once(
         let write = move || {
             // nobody begins before all are there
             let _ = started.recv();
-            let _ = said.send((writer, put(&bucket, &name, body(writer, condition))));
+            let _ = said.send((writer, put(&bucket, &name, body(writer, round))));
         };
         env.try_spawn("store-check", write).map_err(|e| Failure {
             message: format!("the store cannot be checked: {e}"),
@@ -153,11 +160,8 @@ fn at_once(
 /// Whether one has won at most, and the object is what it wrote. A winner may not know that it is
 /// one: then its first answer was lost, and the second attempt found its own object. The object's
 /// tag.
-fn winner(
-    bucket: &Bucket,
-    name: &str,
-    (answers, condition): (&[(u8, Asked)], &'static str),
-) -> Result<Tag, Failure> {
+fn winner(bucket: &Bucket, name: &str, (answers, round): (&[(u8, Asked)], Round)) -> Result<Tag, Failure> {
+    let condition = round.condition;
     let winners: Vec<u8> =
         answers.iter().filter(|(_, said)| said.is_ok()).map(|(writer, _)| *writer).collect();
     if winners.len() > 1 {
@@ -174,9 +178,9 @@ fn winner(
     });
     let found = bucket.get_tagged(name).map_err(refused)?;
     match (found, winners.first(), failed) {
-        (Some((found, tag)), Some(winner), _) if found == body(*winner, condition) => Ok(tag),
+        (Some((found, tag)), Some(winner), _) if found == body(*winner, round) => Ok(tag),
         (_, None, Some(e)) => Err(refused(e)),
-        (Some((found, tag)), None, None) if (0..WRITERS).any(|writer| found == body(writer, condition)) => {
+        (Some((found, tag)), None, None) if (0..WRITERS).any(|writer| found == body(writer, round)) => {
             Ok(tag)
         }
         _ => {
@@ -187,11 +191,32 @@ fn winner(
     }
 }
 
-fn body(writer: u8, condition: &str) -> Bytes {
-    format!("Leeward asks whether this store keeps conditions: {condition} by writer {writer}\n").into()
+/// What a writer writes in a round. No two are the same: in most stores a tag is a hash of the
+/// content, and one writer that wins twice with the same would let others win after it.
+fn body(writer: u8, Round { condition, number }: Round) -> Bytes {
+    let text = format!(
+        "Leeward asks whether this store keeps conditions: {condition}, {number}, by writer {writer}\n"
+    );
+    text.into()
 }
 
 fn unfit(bucket: &Bucket, what: &str) -> Failure {
     let message = format!("{}: this store {what}: {OTHERS}", bucket.place());
     Failure { message, errno: UNFIT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn nothing_is_written_twice() {
+        let rounds = [MAKING, REPLACING]
+            .into_iter()
+            .flat_map(|condition| (0..=ROUNDS).map(move |number| Round { condition, number }));
+        let all: Vec<Bytes> =
+            rounds.flat_map(|round| (0..=WRITERS).map(move |writer| body(writer, round))).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
 }
