@@ -202,6 +202,16 @@ lee_binary() {
   LEE=$CARGO_TARGET_DIR/debug/lee
 }
 
+# lee_before: sets $BEFORE, the binary of the release before this one (tests/before/README.md), where this machine can run it.
+lee_before() {
+  BEFORE=$WORK/lee-before
+  local packed
+  packed=$ROOT/tests/before/lee-$(uname -m).xz
+  if [ ! -e "$packed" ]; then skip "from the release before" "tests/before has no binary for $(uname -m)"; return 1; fi
+  xz -dc "$packed" >"$BEFORE" && chmod +x "$BEFORE"
+  "$BEFORE" --version >/dev/null || { skip "from the release before" "the binary in tests/before does not run here"; return 1; }
+}
+
 # cell_start [LEE-UP-OPTION...]: serves $CELL, mounted at $MNT, and waits until it is there.
 cell_start() {
   if ! have_cell; then

@@ -33,6 +33,7 @@ in_the_background() {
   on sh -ec 'mkdir /root/own-mount; lee up /root/own --mount /root/own-mount --background'
   page 'How requests reach Leeward' 1 "$own"
   page 'A newer version, and new settings' 1 "$own"
+  page 'A newer version, and new settings' 3 "$own"
   page 'When the server crashes' 1 "$own"
   on mkdir -p /far
   page 'A newer version, and new settings' 2 "$own; s#/data --background#/far --background --token $(new_host far /root/own)#"

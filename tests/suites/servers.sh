@@ -150,6 +150,80 @@ servers_stopped() { rounds stopped "$STOPS" stopped; }
 servers_drained() { rounds drained "$DRAINS" drained; }
 store_restarts() { rounds "the store was away for 4 s" 2 store_away; }
 
+# Of another cell: three servers of the release before are replaced one by one, one comes back as it was, and at last the format is
+# raised. Programs write meanwhile, on a mount of the release before.
+servers_upgraded() {
+  local seed=$RANDOM n
+  CELL=s3://bucket/upgraded-$$ PORT=$((PORT + 10)) MNT=$WORK/upgraded/mnt WORK=$WORK/upgraded
+  mkdir -p "$MNT" "$WORK/mnt2"
+  export LEE_HOST_DIR=$WORK/keys
+  for n in 1 2 3; do LEE=$BEFORE one_serves "$n"; done
+  LEE=$BEFORE machine_mounts before "$MNT"
+  programs_begin "$seed"
+  for n in 1 2 3; do replaced "$n" "$LEE"; done
+  says_format 18
+  machine_mounts this "$WORK/mnt2"
+  # back, and that one has the cell
+  replaced 1 "$BEFORE"
+  for n in 2 3; do "$LEE" server drain "$(id_of "$n")" --cell "$CELL" >/dev/null; done
+  wait_for 20 owned_by_another 2 && wait_for 20 owned_by_another 3
+  go_on
+  echo this >"$WORK/mnt2/from-this"
+  [ "$(cat "$MNT/from-this")" = this ]
+  for n in 2 3; do "$LEE" server undrain "$(id_of "$n")" --cell "$CELL" >/dev/null; done
+  "$LEE" server drain "$(id_of 1)" --cell "$CELL" >/dev/null
+  go_on
+  ! of_server "$(owner)" "$LEE" upgrade "$CELL" 2>"$WORK/refused" || return 1
+  grep "the server $(id_of 1) on .* does not say which formats it knows" "$WORK/refused" >/dev/null || { cat "$WORK/refused"; return 1; }
+  replaced 1 "$LEE"
+  says_format 18
+  of_server "$(owner)" "$LEE" upgrade "$CELL"
+  says_format 19
+  go_on
+  # and so is what the next one finds
+  kill -9 "$(server_pid "$(owner)")"
+  go_on
+  programs_end "$seed"
+  says_format 19
+  umount "$MNT" "$WORK/mnt2"
+  for n in before this; do wait_gone "$(cat "$WORK/mount-$n.pid")" 20; done
+  for n in 1 2 3; do
+    alive "$(server_pid "$n")" || continue
+    of_server "$n" "$LEE" down "$CELL" >/dev/null
+    wait_gone "$(server_pid "$n")" 30
+  done
+  of_server 1 "$LEE" fsck --cell "$CELL"
+}
+
+# machine_mounts NAME AT: a machine mounts the cell there, by a server that may stand by.
+machine_mounts() {
+  local token
+  token=$(of_server "$(owner)" "$LEE" host add "$1" --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')
+  : >"$WORK/mount-$1.started"
+  LEE_STATE_DIR=$WORK/state-$1 LEE_HOST_DIR=$WORK/keys-$1 \
+    "$LEE" mount "$(address 2)" "$2" --token "$token" >"$WORK/mount-$1.started" 2>>"$WORK/mount-$1.log" </dev/null &
+  echo $! >"$WORK/mount-$1.pid"
+  disown $!
+  wait_for 20 grep -q '^mounted' "$WORK/mount-$1.started" || { tail -n 5 "$WORK/mount-$1.log"; return 1; }
+}
+
+# replaced N LEE: that server ends, with no error to anybody, and this version starts in its place.
+replaced() {
+  "$LEE" server drain "$(id_of "$1")" --cell "$CELL" >/dev/null
+  of_server "$1" "$LEE" down "$CELL" >/dev/null
+  wait_gone "$(server_pid "$1")" 30
+  LEE=$2 one_serves "$1"
+  wait_for 20 owns
+  go_on
+}
+
+# says_format N: the one that has the cell, and the cell itself.
+says_format() {
+  local said
+  said=$(of_server "$(owner)" "$LEE" status "$CELL" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["format"])')
+  [ "$said" = "$1" ] || { say "the server says format $said, not $1"; return 1; }
+}
+
 everything_down() {
   local n
   umount "$MNT"
@@ -176,7 +250,7 @@ case_of() {
 
 leave_none() {
   local file
-  for file in "$WORK"/writers.pid "$WORK"/mount.pid "$WORK"/server*.pid; do
+  for file in "$WORK"/writers.pid "$WORK"/mount*.pid "$WORK"/server*.pid "$WORK"/upgraded/*.pid; do
     [ ! -e "$file" ] || kill -9 $(pgrep -P "$(cat "$file")") "$(cat "$file")"
   done
 }
@@ -204,5 +278,6 @@ echo $! >"$WORK/mount.pid"
 disown $!
 wait_for 20 grep -q '^mounted' "$WORK/mount.started" || { tail -n 5 "$WORK/mount.log"; die "the machine did not mount"; }
 for name in servers_killed servers_stopped servers_drained store_restarts; do case_of "$name"; done
+! lee_before || case_of servers_upgraded
 run everything_down everything_down
 suite_end

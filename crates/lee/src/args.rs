@@ -39,7 +39,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Who may and does what", &["acl", "group", "top", "why", "flow", "audit", "watch"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
-    ("Care", &["doctor", "fsck", "scrub", "sync", "config"]),
+    ("Care", &["doctor", "fsck", "scrub", "sync", "config", "upgrade"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
 ];

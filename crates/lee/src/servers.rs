@@ -16,10 +16,12 @@ use crate::system;
 use leeward_bucket::{Bucket, Location};
 use leeward_env::{Env, Term, hex};
 use leeward_remote::{Keys, ServerList};
-use leeward_servers::{Map, Record, Renewing, Standing, Turn, Watching, predecessors_ended, times};
+use leeward_servers::{
+    Map, Record, Renewing, Standing, State, Turn, Watching, overview, predecessors_ended, times,
+};
 use leeward_vfs::Gate;
-use leeward_volume::Cell;
 use leeward_volume::admin::Failure;
+use leeward_volume::{Cell, FORMAT};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -128,6 +130,7 @@ impl Member {
             lock,
             addresses,
             version: env!("CARGO_PKG_VERSION").into(),
+            newest_format: FORMAT,
             since_secs: now,
             renewed_secs: now,
             ..Record::default()
@@ -302,6 +305,28 @@ impl Member {
             "this server is not in touch with the store{trouble}, and may have lost the cell: try again"
         );
         Err(Failure { message, errno: libc::EAGAIN })
+    }
+
+    /// Refuses a format of the cell that a server does not know, which could not take the cell
+    /// then.
+    ///
+    /// # Errors
+    /// `EBUSY`: which server, and what to do; or the store's.
+    pub fn refuse_unknown_format(&self, format: u32) -> Result<(), Failure> {
+        let failed = |why| Failure { message: why, errno: libc::EIO };
+        let all = overview(&*self.bucket).map_err(failed)?;
+        let is_older = |record: &&Record| record.state == State::Alive && record.newest_format < format;
+        let Some(older) = all.servers.iter().find(is_older) else { return Ok(()) };
+        let knows = match older.newest_format {
+            0 => "does not say which formats it knows".to_owned(),
+            newest => format!("knows formats up to {newest} only"),
+        };
+        let message = format!(
+            "the server {} on {} runs lee {}, which {knows}, not {format}: start the newer lee there, or, if it is \
+             gone, forget it with lee server remove",
+            older.id, older.host, older.version
+        );
+        Err(Failure { message, errno: libc::EBUSY })
     }
 
     /// For `lee status`.

@@ -7,9 +7,9 @@ use leeward_env::Env;
 use leeward_env::disk::sim::Fault;
 use leeward_fs::{Error, Make, NodeId, Op, Reply, VIEW_FIRST, XattrMode};
 use leeward_volume::admin;
+use leeward_volume::first_batch;
 use leeward_volume::format::inode::{Inode, Pair};
 use leeward_volume::format::keys;
-use leeward_volume::{Cell, Config, FORMAT, first_batch};
 
 const MIB: usize = 1 << 20;
 
@@ -175,25 +175,4 @@ fn attributes_of_format_1_are_in_snapshots_and_move_when_they_are_written() {
     cell.remove_as(0, "/.snap/s").expect("removed");
     cell.settle();
     assert_eq!(get(t, "user.a").as_deref(), Some("4"));
-}
-
-#[test]
-fn a_cell_of_format_1_is_raised_when_it_is_opened() {
-    let tempdir = tempfile::tempdir().expect("a directory");
-    let dir = tempdir.path();
-    let (env, config) = (Env::sim(1), Config::default());
-    Cell::create(&env, dir, &config).expect("a cell");
-    let format = || {
-        let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
-        text.lines().find_map(|line| line.trim().strip_prefix("\"format\": ").map(String::from))
-    };
-    let text = std::fs::read_to_string(dir.join("cell")).expect("readable");
-    let is = format!("\"format\": {FORMAT}");
-    std::fs::write(dir.join("cell"), text.replace(&is, "\"format\": 1")).expect("written");
-    assert_eq!(format().as_deref(), Some("1,"));
-    Cell::open(&env, dir, &config).expect("opened").close().expect("closed");
-    assert_eq!(format().as_deref(), Some(&*format!("{FORMAT},")));
-    std::fs::write(dir.join("cell"), text.replace(&is, &format!("\"format\": {}", FORMAT + 1)))
-        .expect("written");
-    assert!(Cell::open(&env, dir, &config).is_err(), "a newer one");
 }

@@ -49,6 +49,9 @@ pub struct Record {
     pub addresses: Vec<String>,
     /// The version of its program.
     pub version: String,
+    /// The newest format of a cell that its program knows; 0: it does not say that.
+    #[serde(default)]
+    pub newest_format: u32,
     /// How it is.
     pub state: State,
     /// An operator wants it to serve nothing.

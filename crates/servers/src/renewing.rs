@@ -121,7 +121,8 @@ impl<S: Store> Renewing<S> {
             self.term.extend(sent + ANSWERS);
             self.tries.retain(|(number, _)| *number > there.renewals);
         }
-        self.record = there;
+        // an older program that gave an order has left out what it does not know
+        self.record = Record { newest_format: self.record.newest_format, ..there };
     }
 
     fn over(&self, why: &str) -> Standing {

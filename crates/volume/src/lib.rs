@@ -50,10 +50,10 @@ mod uploads;
 mod wake;
 
 pub use admin::figures::Figures;
-pub use cell::identity::FORMAT;
 pub use cell::{Cell, Trouble, first_batch};
 pub use config::Config;
 pub use format::stored::Stored;
+pub use format::versions::{FORMAT, FORMAT_KEPT};
 pub use leeward_pool::{
     CallFigures, Condition, GateFigures, Health, Layout, StoreFigures, StoreHealth, StoreState, TierHealth,
 };

@@ -4,12 +4,13 @@
 //! Opening a cell takes it over: the engine of a process that had it open is fenced.
 //! docs/decisions/0016 says why nothing that such a process still writes or deletes can do harm.
 
-use crate::admin::Failure;
+use crate::admin::failure::{Failure, refused};
 use crate::cell::identity::{self, Identity};
-use crate::cell::{failure, first_batch_of_caller, parts_without_identity};
+use crate::cell::kept_identity::KeptIdentity;
+use crate::cell::{Start, failure, first_batch_of_caller, parts_without_identity};
 use crate::format::inode::Pair;
 use crate::format::keys;
-use crate::pools::Opener;
+use crate::format::versions::FORMAT_KEPT;
 use crate::pools::stores::{self, Stores};
 use crate::{Cell, Config, store_check};
 use bytes::Bytes;
@@ -33,17 +34,6 @@ pub const SERVERS: &str = "servers/";
 const OTHERS: [&str; 6] = [SETTINGS, SERVED, SERVERS, META, DATA, identity::NEW];
 const META: &str = "meta/";
 const DATA: &str = "data/";
-
-pub(crate) fn refused(e: Error) -> Failure {
-    let errno = match e {
-        Error::Refused(_) => libc::EACCES,
-        Error::Full(_) => libc::ENOSPC,
-        Error::NoBucket(_) | Error::Missing(_) => libc::ENOENT,
-        Error::Away(_) | Error::Busy(_) => libc::ETIMEDOUT,
-        _ => 0,
-    };
-    Failure { message: e.to_string(), errno }
-}
 
 impl Cell {
     /// Whether there is a cell. Answers within seconds.
@@ -121,19 +111,22 @@ impl Cell {
         };
         let identity = Identity::parse(&text, &format!("{place}/{}", identity::NAME), &place.to_string())?;
         let id = identity.id.clone();
-        if let Some(identity) = identity.upgraded() {
-            bucket.replace(identity::NAME, identity.to_text()?.into()).map_err(refused)?;
-        }
+        let format = identity.format.max(FORMAT_KEPT);
+        let mut identity =
+            KeptIdentity::Bucket { bucket: bucket.clone(), shared: ownership.is_some(), identity };
         let kv = open_engine(env, bucket, config)?;
         if let Some(number) = ownership {
             own(&kv, number, place)?;
         }
+        identity.raise(FORMAT_KEPT)?;
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
-        let with = (id.as_str(), Arc::new(Stores) as Arc<dyn Opener>);
-        let cell =
-            Cell::start_threads(env, Box::new(kv), store, config, with, stores::put_threads(true)).map_err(
-                |e| Failure { message: format!("cannot open the cell in {place}: {e}"), errno: e.errno() },
-            )?;
+        let put_threads = stores::put_threads(true);
+        let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
+        let cell = Cell::start_threads(env, Box::new(kv), store, config, start).map_err(|e| Failure {
+            message: format!("cannot open the cell in {place}: {e}"),
+            errno: e.errno(),
+        })?;
+        *cell.shard.identity.lock() = identity;
         cell.use_disk_cache(&id, true);
         Ok(cell)
     }

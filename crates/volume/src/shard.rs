@@ -7,6 +7,7 @@
 use crate::Config;
 use crate::agreed::Agreed;
 use crate::calls::Calls;
+use crate::cell::kept_identity::KeptIdentity;
 use crate::clock::LockClock;
 use crate::commit::committer::Committer;
 use crate::format::keys::{self, Key};
@@ -115,6 +116,8 @@ pub struct Shard {
     pub turns: Mutex<Option<Arc<dyn Turns>>>,
     /// The flow whose background work has its turn now, packed; 0: none.
     pub worker: AtomicU64,
+    /// Held while the format of the cell is raised. Before `state`.
+    pub(crate) identity: Mutex<KeptIdentity>,
 }
 
 impl Shard {
@@ -161,6 +164,7 @@ impl Shard {
             invalidations: Invalidations::default(),
             turns: Mutex::default(),
             worker: AtomicU64::new(0),
+            identity: Mutex::new(KeptIdentity::Nowhere),
         });
         let (stored, locked_until) = {
             let st = shard.lock();

@@ -8,8 +8,7 @@
 //! replaced (`If-Match`) are for several servers of one cell only (`docs/decisions/0038`): where
 //! two win, the log says so.
 
-use crate::admin::Failure;
-use crate::remote::refused;
+use crate::admin::failure::{Failure, refused};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error, Tag};
 use leeward_env::Env;

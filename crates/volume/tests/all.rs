@@ -12,6 +12,7 @@ mod events;
 mod extents;
 mod flags;
 mod flows;
+mod formats;
 mod golden;
 mod groups;
 mod hosts;

@@ -12,7 +12,6 @@ use leeward_fs::sessions::{Outcome, SessionRecord};
 use leeward_fs::uploads::{PartRecord, UploadRecord};
 use leeward_fs::{InodeFlags, Kind, NodeId, Time};
 use leeward_pool::{ObjectId, StoreState, TierOptions};
-use leeward_volume::Stored;
 use leeward_volume::admin::{ScrubInfo, ScrubPass};
 use leeward_volume::format::backups::{BackupRecord, BackupsRecord, LastBackup, LastTest};
 use leeward_volume::format::events::{Actor, Event, LogHead, Named, OpenBlock, Rights, What};
@@ -31,6 +30,7 @@ use leeward_volume::format::samples::{
 use leeward_volume::format::schedule::ScheduleRecord;
 use leeward_volume::format::scrub::{Every, Reached, ScrubRecord};
 use leeward_volume::format::transfers::TransferRecord;
+use leeward_volume::{FORMAT, Stored};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -231,8 +231,8 @@ fn small_records_are_as_they_were() {
     };
     let golden = "0100000000070000000100000000000000020000000000000003000000000000000100016\
                   8686f6d65";
-    assert_eq!(hex(&volume.encode()), golden.replace(' ', ""));
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden.replace(' ', ""));
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume.clone()));
 
     let volume = VolumeRecord {
         properties: Properties {
@@ -252,8 +252,8 @@ fn small_records_are_as_they_were() {
         "0002000000000a010000000b", // rights
         "686f6d65",                 // name
     );
-    assert_eq!(hex(&volume.encode()), golden);
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume.clone()));
 
     let properties = Properties { bin_days: 0x0102, ..Properties::default() };
     let volume = VolumeRecord { properties, ..volume };
@@ -264,8 +264,8 @@ fn small_records_are_as_they_were() {
         "00000102",               // no rights, days of the recycle bin
         "686f6d65",
     );
-    assert_eq!(hex(&volume.encode()), golden);
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume.clone()));
 
     let properties = Properties { audit_days: 0x0304, ..Properties::default() };
     let volume = VolumeRecord { properties, ..volume };
@@ -277,8 +277,8 @@ fn small_records_are_as_they_were() {
         "0304",                   // days for which it is kept what changes
         "686f6d65",
     );
-    assert_eq!(hex(&volume.encode()), golden);
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume.clone()));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume.clone()));
 
     let mirror = MirrorRecord {
         to: "t:1".into(),
@@ -311,8 +311,8 @@ fn small_records_are_as_they_were() {
         "686f6d65",
     ]
     .concat();
-    assert_eq!(hex(&volume.encode()), golden);
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume));
 }
 
 #[test]
@@ -855,8 +855,8 @@ fn records_of_pools_are_as_they_were() {
         "000000000003020405",     // no rights, pool, pools of directories
         "686f6d65",
     );
-    assert_eq!(hex(&volume.encode()), golden);
-    assert_eq!(VolumeRecord::decode(&volume.encode()), Ok(volume));
+    assert_eq!(hex(&volume.encode(FORMAT)), golden);
+    assert_eq!(VolumeRecord::decode(&volume.encode(FORMAT)), Ok(volume));
 }
 
 #[test]

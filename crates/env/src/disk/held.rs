@@ -37,6 +37,16 @@ impl HeldDir {
         Ok(HeldDir { dir, path, name: name.into() })
     }
 
+    /// Another hold of the same directory.
+    ///
+    /// # Errors
+    /// When the process has too many files open.
+    pub fn again(&self) -> io::Result<HeldDir> {
+        let dir = self.dir.try_clone()?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+        Ok(HeldDir { dir, path, name: self.name.clone() })
+    }
+
     /// A path that stands for the directory in every call of this process, as long as this lives.
     pub fn path(&self) -> &Path {
         &self.path

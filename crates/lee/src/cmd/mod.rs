@@ -46,6 +46,7 @@ mod sync;
 mod token;
 mod top;
 mod up;
+mod upgrade;
 mod user;
 mod volume;
 mod watch;
@@ -115,6 +116,7 @@ pub enum Command {
     /// Make everything durable that was written until now
     Sync,
     Config(config::Args),
+    Upgrade(upgrade::Args),
     Doctor(doctor::Args),
     Probe(probe::Args),
     Lab(lab::Args),
@@ -229,6 +231,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Login(args) => login::log_in(&invocation, &args),
         Command::Logout(args) => login::log_out(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),
+        Command::Upgrade(args) => upgrade::run(&invocation, &args),
         Command::Status(args) => return status::run(&invocation, &args),
         Command::Console(args) => console::run(&invocation, &args),
         Command::Restart(args) => restart::run(&invocation, &args),

@@ -99,6 +99,7 @@ impl Servers<'_> {
                     "draining": record.draining,
                     "addresses": record.addresses,
                     "version": record.version,
+                    "newest_format": record.newest_format,
                     "since": record.since_secs,
                     "renewed": record.renewed_secs,
                 })
@@ -116,6 +117,7 @@ impl Servers<'_> {
                     ("STATE", Side::Left),
                     ("SINCE", Side::Right),
                     ("VERSION", Side::Left),
+                    ("FORMAT", Side::Right),
                     ("ADDRESSES", Side::Left),
                 ];
                 Table::new(&columns).rows(&all.servers, |record| row(record, &all, now)).to_string()
@@ -232,13 +234,17 @@ fn state(record: &Record, all: &Overview, now: i64) -> &'static str {
     }
 }
 
-fn row(record: &Record, all: &Overview, now: i64) -> [String; 6] {
+fn row(record: &Record, all: &Overview, now: i64) -> [String; 7] {
     [
         record.id.clone(),
         record.host.clone(),
         state(record, all, now).to_owned(),
         when::ago(now - record.since_secs),
         record.version.clone(),
+        match record.newest_format {
+            0 => "-".into(),
+            newest => newest.to_string(),
+        },
         record.addresses.join(" "),
     ]
 }

@@ -134,6 +134,8 @@ fn show_running(
         "late_scrubs": running.late_scrubs,
         "journal_bytes": running.journal_bytes.0,
         "journal_usual_bytes": running.journal_bytes.1,
+        "format": running.format,
+        "newest_format": running.newest_format,
         "clock_ahead_secs": running.clock_ahead_secs,
         "troubles": running.troubles.iter().map(|trouble| &trouble.what).collect::<Vec<_>>(),
         "service": running.service,
@@ -162,6 +164,12 @@ fn show_running(
                 // of a cell that another process has open nothing is known here
                 lines.retain(|(name, _)| !["volumes", "snapshots", "in memory", "mounted at"].contains(name));
             }
+        }
+        if running.format < running.newest_format {
+            lines.push((
+                "format",
+                format!("{}; lee upgrade raises it to {}", running.format, running.newest_format),
+            ));
         }
         if running.mount.is_some() {
             lines.insert(2, ("requests by", running.channel.clone()));

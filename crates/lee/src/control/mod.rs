@@ -282,6 +282,12 @@ pub struct Running {
     /// Bytes of the metadata journal, and the most that is usual; 0: there is none.
     #[serde(default)]
     pub journal_bytes: (u64, u64),
+    /// The format of the cell; 0: not known.
+    #[serde(default)]
+    pub format: u32,
+    /// The newest format that the program knows.
+    #[serde(default)]
+    pub newest_format: u32,
     /// While a snapshot is locked: seconds by which the clock was set forward since the process
     /// began to serve; below zero: back.
     pub clock_ahead_secs: i64,
@@ -457,9 +463,11 @@ fn read_line<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead, bytes_max: u64
 
 /// The call makes no sense here.
 pub fn not_understood(e: &io::Error) -> Failure {
-    let version = env!("CARGO_PKG_VERSION");
+    let (version, why) = (env!("CARGO_PKG_VERSION"), e.to_string());
+    // without the names of all others
+    let why = why.split(", expected one of").next().unwrap_or_default();
     let message = format!(
-        "the running process (lee {version}) does not understand the request: {e}: use the same version"
+        "the running process (lee {version}) does not understand the request: {why}: use the same version"
     );
     Failure { message, errno: libc::EINVAL }
 }

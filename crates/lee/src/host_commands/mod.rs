@@ -960,7 +960,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 44] = [
+    const FOR_OPERATORS: [&str; 45] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -1003,6 +1003,7 @@ mod tests {
         "HostSet",
         "HostRemove",
         "StatsShow",
+        "FormatRaise",
         "Fsck",
         "SyncAll",
     ];

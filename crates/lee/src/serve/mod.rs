@@ -41,7 +41,7 @@ use leeward_fuse::{Mount, Options, Unmounted};
 use leeward_servers::Turn;
 use leeward_vfs::{Gate, GateOptions};
 use leeward_volume::admin::{AnyReply, AnyRequest, Failure, Progress, Refresh, TokenMake};
-use leeward_volume::{Cell, Trouble as CellTrouble};
+use leeward_volume::{Cell, FORMAT, Trouble as CellTrouble};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -1038,6 +1038,9 @@ impl Service for CellService {
     ) -> Result<AnyReply, Failure> {
         if let Some(member) = &self.member {
             member.refuse_out_of_term()?;
+            if matches!(request, AnyRequest::FormatRaise(_)) {
+                member.refuse_unknown_format(FORMAT)?;
+            }
         }
         groups::refuse_unknown(&self.cell.accounts(), request)?;
         let reply = self.cell.admin_any(caller, request, progress);
@@ -1071,6 +1074,8 @@ impl Service for CellService {
             late_schedules: stats.late_schedules,
             late_scrubs: stats.late_scrubs,
             journal_bytes: (engine.journal_bytes, engine.journal_bytes_usual),
+            format: self.cell.format(),
+            newest_format: FORMAT,
             clock_ahead_secs: stats.clock_ahead_secs,
             troubles: self.troubles(),
             service: notify::is_wanted(),

@@ -1,5 +1,7 @@
-//! How far a request is, and why it failed. The rooms below the requests use these words, too.
+//! How far a request is, and why it failed. The rooms below the requests use these
+//! words, too.
 
+use leeward_bucket::Error as BucketError;
 use leeward_fs::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -35,4 +37,16 @@ impl Failure {
 /// Makes a failure of an error; the text names `what` failed.
 pub(super) fn about(what: impl Display) -> impl FnOnce(Error) -> Failure {
     move |e| Failure::new(e.errno(), format!("{what}: {e}"))
+}
+
+/// What a bucket says.
+pub(crate) fn refused(e: BucketError) -> Failure {
+    let errno = match e {
+        BucketError::Refused(_) => libc::EACCES,
+        BucketError::Full(_) => libc::ENOSPC,
+        BucketError::NoBucket(_) | BucketError::Missing(_) => libc::ENOENT,
+        BucketError::Away(_) | BucketError::Busy(_) => libc::ETIMEDOUT,
+        _ => 0,
+    };
+    Failure { message: e.to_string(), errno }
 }

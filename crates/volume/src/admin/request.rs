@@ -241,6 +241,7 @@ requests! {
     UsageShow unnoted,
     DfShow unnoted,
     StatsShow unnoted,
+    FormatRaise noted,
     Fsck unnoted,
     SyncAll unnoted,
 }

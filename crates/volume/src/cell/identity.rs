@@ -2,22 +2,22 @@
 //! written last. While the cell is being made the file is `cell.new`, written first. A directory
 //! with neither of them has nothing of ours.
 
-use crate::admin::Failure;
-use crate::cell::failure;
+use crate::admin::failure::Failure;
+use crate::format::versions::FORMAT;
 use leeward_env::Env;
 use leeward_env::disk::Disk;
 use leeward_env::disk::held::HeldDir;
 use leeward_env::disk::real::RealDisk;
 use serde::{Deserialize, Serialize};
 
-/// Format of a cell. A newer one is refused.
-pub const FORMAT: u32 = 19;
-/// The first format whose journal has version 2.
-pub(crate) const FORMAT_JOURNAL_2: u32 = 8;
 /// Name of the file that has the identity.
 pub(crate) const NAME: &str = "cell";
 /// Name of that file while the cell is being made, or gets another format.
 pub(crate) const NEW: &str = "cell.new";
+
+fn failure(message: String) -> Failure {
+    Failure { message, errno: 0 }
+}
 
 /// The identity of a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,10 +60,10 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same cell in our format, if it has an older one: older programs cannot read what is
-    /// written from now on.
-    pub fn upgraded(self) -> Option<Identity> {
-        (self.format < FORMAT).then_some(Identity { format: FORMAT, ..self })
+    /// The same cell in this format, if it has an older one: programs that do not know that cannot
+    /// read what is written from now on.
+    pub fn raised(&self, format: u32) -> Option<Identity> {
+        (self.format < format).then(|| Identity { format, ..self.clone() })
     }
 }
 
@@ -77,14 +77,14 @@ pub(crate) fn check(dir: &HeldDir) -> Result<Identity, Failure> {
     Identity::parse(&text, &path.display().to_string(), &name.to_string())
 }
 
-/// Gives an older cell our format. Durably: a process that was killed may have renamed the file,
+/// Gives an older cell this format. Durably: a process that was killed may have renamed the file,
 /// and not synced the name.
-pub(crate) fn upgrade(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
-    let Some(upgraded) = identity.clone().upgraded() else {
+pub(crate) fn raise(dir: &HeldDir, identity: &Identity, format: u32) -> Result<(), Failure> {
+    let Some(raised) = identity.raised(format) else {
         let synced = RealDisk::open(dir.path()).and_then(|disk| disk.sync_dir(""));
         return synced.map_err(|e| unwritten(dir, NAME, &e));
     };
-    begin(dir, &upgraded)?;
+    begin(dir, &raised)?;
     finish(dir)
 }
 

@@ -4,12 +4,14 @@
 //! [`crate::remote`] has the same for a bucket.
 
 pub(crate) mod identity;
+pub(crate) mod kept_identity;
 pub(crate) mod turns;
 
 use crate::Config;
 use crate::admin::figures::Figures;
 use crate::admin::{AnyReply, AnyRequest, Caller, Failure, Progress, Request};
 use crate::cell::identity::Identity;
+use crate::cell::kept_identity::KeptIdentity;
 use crate::clock::STORE_SECS;
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::{BucketRecord, Buckets};
@@ -25,6 +27,7 @@ use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::Reached;
 use crate::format::scrub::ScrubRecord;
 use crate::format::stored::Stored;
+use crate::format::versions::{FORMAT, FORMAT_JOURNAL_2, FORMAT_KEPT};
 use crate::pools::stores::{self, Stores};
 use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
@@ -92,6 +95,18 @@ pub struct Cell {
     dir_lock: Mutex<Option<FileLock>>,
 }
 
+/// How a cell is opened.
+pub(crate) struct Start<'a> {
+    /// 32 hex digits, which the labels of stores have.
+    pub id: &'a str,
+    /// In which records are written.
+    pub format: u32,
+    /// Opens the stores of pools.
+    pub opener: Arc<dyn Opener>,
+    /// Of each pool.
+    pub put_threads: usize,
+}
+
 pub(crate) fn failure(message: String) -> Failure {
     Failure { message, errno: 0 }
 }
@@ -124,7 +139,7 @@ impl Cell {
         }
         let named = |e: leeward_meta::Error| failure(format!("{}: {e}", dir.name().display()));
         let _lock = lock(env, dir)?;
-        let kv = open_engine(env, dir, config, identity::FORMAT).map_err(named)?;
+        let kv = open_engine(env, dir, config, FORMAT).map_err(named)?;
         if kv.get(&keys::cell()).map_err(named)?.is_none() {
             kv.commit(&first_batch_of_caller(env))
                 .map_err(|e| failure(format!("cannot write to {}: {e}", dir.name().display())))?;
@@ -196,11 +211,21 @@ impl Cell {
         };
         let lock = lock(env, dir)?;
         let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
-        identity::upgrade(dir, &identity)?; // nothing is written before that older programs would not understand
-        let id = identity.id;
+        // nothing is written before that older programs would not understand
+        identity::raise(dir, &identity, FORMAT_KEPT)?;
+        let identity = identity.raised(FORMAT_KEPT).unwrap_or(identity);
+        let id = identity.id.clone();
+        let held = dir.again().map_err(|e| at(leeward_meta::Error::from(e).into()))?;
         let disk = RealDisk::open(dir.path()).map_err(|e| at(leeward_meta::Error::from(e).into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
-        let cell = Self::start_with(env, Box::new(kv), store, config, (&id, Arc::new(Stores))).map_err(at)?;
+        let start = Start {
+            id: &id,
+            format: identity.format,
+            opener: Arc::new(Stores),
+            put_threads: stores::put_threads(false),
+        };
+        let cell = Self::start_threads(env, Box::new(kv), store, config, start).map_err(at)?;
+        *cell.shard.identity.lock() = KeptIdentity::Dir(held, identity);
         *cell.dir_lock.lock() = Some(lock);
         cell.use_disk_cache(&id, false);
         Ok(cell)
@@ -219,22 +244,21 @@ impl Cell {
         kv: Box<dyn Kv>,
         store: Arc<dyn Store>,
         config: &Config,
-        with: (&str, Arc<dyn Opener>),
+        (id, opener): (&str, Arc<dyn Opener>),
     ) -> Result<Arc<Cell>> {
-        Self::start_threads(env, kv, store, config, with, stores::put_threads(false))
+        let start = Start { id, format: FORMAT, opener, put_threads: stores::put_threads(false) };
+        Self::start_threads(env, kv, store, config, start)
     }
 
-    /// A cell with this many put threads for each pool.
     pub(crate) fn start_threads(
         env: &Env,
         kv: Box<dyn Kv>,
         store: Arc<dyn Store>,
         config: &Config,
-        (id, opener): (&str, Arc<dyn Opener>),
-        put_threads: usize,
+        Start { id, format, opener, put_threads }: Start<'_>,
     ) -> Result<Arc<Cell>> {
         let begun = env.now();
-        let mut state = load_state(&*kv, env.random()).map_err(|e| naming_damage(&*kv, e))?;
+        let mut state = load_state(&*kv, format, env.random()).map_err(|e| naming_damage(&*kv, e))?;
         state.snapshots.begin_views(env.wall());
         let loaded = env.now();
         let options = leeward_data::Options {
@@ -322,6 +346,11 @@ impl Cell {
         const BESIDE: [Step; 4] =
             [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::inline_step];
         BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
+    }
+
+    /// The format in which records are written.
+    pub fn format(&self) -> u32 {
+        self.shard.lock().format
     }
 
     /// Where front ends report requests of users.
@@ -707,7 +736,7 @@ fn open_engine(
         reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
     }
     options.engine.journal.file_bytes = file_bytes;
-    options.engine.journal.may_be_old = format < identity::FORMAT_JOURNAL_2;
+    options.engine.journal.may_be_old = format < FORMAT_JOURNAL_2;
     options.engine.journal_bytes = 16 * file_bytes;
     leeward_meta::lsm::LsmKv::open(env.clone(), disk, &tables, options)
 }
@@ -742,7 +771,7 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
     Batch {
         writes: vec![
             (keys::cell(), Some(Pair(1, 1).encode())),
-            (keys::volume(0), Some(root.encode())),
+            (keys::volume(0), Some(root.encode(FORMAT))),
             (keys::inode(NodeId::ROOT), Some(dir.encode())),
             (keys::owners_counted(), Some(Pair(1, 0).encode())),
         ],
@@ -783,13 +812,14 @@ pub(crate) fn naming_damage(kv: &dyn Kv, e: Error) -> Error {
     }
 }
 
-/// `opening`: a random number.
-fn load_state(kv: &dyn Kv, opening: u64) -> Result<State> {
+/// `format`: in which records are to be written; `opening`: a random number.
+fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
     let counters =
         kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
     let Counters { next_volume, reserved } = Counters::decode(&counters)?;
     let moment = kv.moment();
-    let mut st = State { running_id: 1, segments: Segments::new(reserved), next_volume, ..State::default() };
+    let mut st =
+        State { format, running_id: 1, segments: Segments::new(reserved), next_volume, ..State::default() };
     each(&*moment, keys::table_range(Table::Pool), |key, v| {
         st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
         Ok(())

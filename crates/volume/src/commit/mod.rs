@@ -57,7 +57,7 @@ impl State {
             self.enter(keys::clock(), Some(Pair(now as u64, 0).encode()), false, cache);
         }
         for id in std::mem::take(&mut self.volumes_dirty) {
-            let value = self.volumes.get(&id).map(|v| v.encode());
+            let value = self.volumes.get(&id).map(|v| v.encode(self.format));
             self.enter(keys::volume(id), value, false, cache);
         }
         for (dir, by) in self.unfolded.freeze() {

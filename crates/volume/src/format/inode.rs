@@ -3,6 +3,7 @@
 //! docs/FORMAT.md).
 
 use crate::format::extents::Extents;
+use crate::format::versions::FORMAT_COMPARED;
 use leeward_data::{Object, PoolId};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Attr, Error, InodeFlags, Kind, NodeId, Result, Time};
@@ -560,17 +561,18 @@ const MIRROR_HAS_KEY: u8 = 1;
 const MIRROR_WAS_COMPARED: u8 = 2;
 
 impl MirrorRecord {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, format: u32, out: &mut Vec<u8>) {
+        let compared = self.compared.as_ref().filter(|_| format >= FORMAT_COMPARED);
         for text in [&self.to, &self.copy, &self.keep] {
             put_short_text(out, text);
         }
         let has_key = u8::from(self.key.is_some()) * MIRROR_HAS_KEY;
-        out.push(has_key + u8::from(self.compared.is_some()) * MIRROR_WAS_COMPARED);
+        out.push(has_key + u8::from(compared.is_some()) * MIRROR_WAS_COMPARED);
         out.extend_from_slice(&self.key.unwrap_or_default());
         out.extend_from_slice(&self.every_secs.to_be_bytes());
         out.extend_from_slice(&self.bytes_per_sec.to_be_bytes());
         out.extend_from_slice(&self.since_secs.to_be_bytes());
-        if let Some(compared) = &self.compared {
+        if let Some(compared) = compared {
             out.extend_from_slice(&compared.at_secs.to_be_bytes());
             put_short_text(out, &compared.differs);
         }
@@ -637,7 +639,7 @@ impl Properties {
     /// flags u8 (1 there is a key, 2 it was compared), key (32 bytes), interval u32, bytes in a
     /// second u64, since i64, and, where it was compared, when i64, length u16 and text of what
     /// differs.
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, format: u32, out: &mut Vec<u8>) {
         let flags = u8::from(self.snapshot_dir_visible) * PROPERTY_VISIBLE
             + u8::from(self.quota_counts_snapshots) * PROPERTY_QUOTA_COUNTS
             + u8::from(self.bin_days > 0) * PROPERTY_BIN
@@ -676,7 +678,7 @@ impl Properties {
         }
         if !self.mirrors.is_empty() {
             out.push(self.mirrors.len() as u8);
-            self.mirrors.iter().for_each(|mirror| mirror.encode(out));
+            self.mirrors.iter().for_each(|mirror| mirror.encode(format, out));
         }
     }
 
@@ -735,8 +737,8 @@ impl Properties {
 impl VolumeRecord {
     /// The encoding: version 2 has the properties before the name, version 1 (with the defaults)
     /// does not. Version 3 has the days for which it is kept what changed, u16, behind the
-    /// properties.
-    pub fn encode(&self) -> Value {
+    /// properties. `format`: of the cell; what an older one does not have is left out.
+    pub fn encode(&self, format: u32) -> Value {
         let plain = self.properties == Properties::default();
         let audited = self.properties.audit_days != AUDIT_DAYS;
         let version = match (plain, audited) {
@@ -753,7 +755,7 @@ impl VolumeRecord {
         out.extend_from_slice(&(self.attached_name.len() as u16).to_be_bytes());
         out.extend_from_slice(&self.attached_name);
         if !plain {
-            self.properties.encode(&mut out);
+            self.properties.encode(format, &mut out);
         }
         if audited {
             out.extend_from_slice(&self.properties.audit_days.to_be_bytes());

@@ -15,6 +15,7 @@ pub mod projects;
 pub mod samples;
 pub mod stored;
 pub mod transfers;
+pub(crate) mod versions;
 
 pub mod schedule;
 pub mod scrub;

@@ -70,6 +70,8 @@ const DEAD_PER_ENTRY: usize = 32;
 /// The data that the lock protects.
 #[derive(Default)]
 pub struct State {
+    /// The format in which records are written.
+    pub format: u32,
     /// Records changed since the last freeze.
     pub running: Running,
     /// Number of the running transaction; a commit of it makes everything so far durable.

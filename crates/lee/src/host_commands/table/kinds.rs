@@ -47,6 +47,7 @@ const REQUESTS: &str = r#"
 {"request":"flow-list"}
 {"request":"flow-reset","who":{"user":70001}}
 {"request":"flow-set","who":{"user":70001},"weight":1,"ops_per_sec":null,"bytes_per_sec":null}
+{"request":"format-raise"}
 {"request":"fsck"}
 {"request":"group-range","numbers":null}
 {"request":"host-add","name":"new","volumes":[],"read_only":false,"uids":[],"root_squash":false,"gateway":false,"mirror":false,"trust":"host","valid_secs":9}
