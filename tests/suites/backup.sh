@@ -172,7 +172,7 @@ tested_by_itself() {
   lists alarm 1
   lee backup run home >"$WORK/e" # all of it is read, and what was made is tested at once
   grep -q 'stored again' "$WORK/e" || { cat "$WORK/e"; return 1; }
-  lists calm 30
+  lists calm 120
   lee backup list --json >"$WORK/list.json"
   python3 -c 'import json,sys; b = json.load(open(sys.argv[1]))["backups"][0]; assert b["tested"]["id"] == b["last"]["id"] and not b["test_late"], b' "$WORK/list.json"
 }

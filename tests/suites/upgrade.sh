@@ -48,7 +48,13 @@ mount_gone() { # of NAME at AT
 format() { "$LEE" status "$CELL" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["format"])'; }
 noted() { sed -n 's/.*"format": \([0-9]*\).*/\1/p' "$CELL/cell"; }
 
-# change NAME: what of all that there can be, as far as the release before has it.
+# verified: when the mirror was compared last, as far as that is known.
+verified() {
+  "$LEE" mirror status --cell "$CELL" --json | python3 -c 'import json, sys
+print(*(m["verified_secs"] for m in json.load(sys.stdin)["mirrors"] if m.get("verified_secs")))'
+}
+
+# change NAME LEE: what of all that there can be, as far as the release before has it.
 change() {
   mkdir "$MNT/$1" "$MNT/$1/deep"
   seq 20000 >"$MNT/$1/numbers"
@@ -76,7 +82,54 @@ all_is_there() {
   done
 }
 
+# everything_is_shown LEE: what this program shows of the cell, as JSON and as text, whatever serves it.
+everything_is_shown() {
+  local what how
+  while read -r what; do
+    for how in --json ''; do
+      "$1" $what --cell "$CELL" $how >"$WORK/shown" 2>&1 </dev/null || { say "$what $how: $(head -c 500 "$WORK/shown")"; return 1; }
+    done
+  done <<'END'
+status
+df
+volume list
+volume show volume-first
+pool list
+pool show default
+quota list
+quota show volume-first
+snap list /
+snap usage /
+project list
+group list
+acl show /first
+bucket list
+user list
+key list
+host list
+host show before
+session list
+flow list
+top
+why root
+audit /first
+bin list
+mirror list
+mirror status
+backup list
+scrub --status
+report month
+report usage
+report transfers
+config show
+END
+}
+
 the_release_before_makes_a_cell() {
+  local mirror=$WORK/there
+  CELL=$mirror serve "$BEFORE"
+  "$BEFORE" down "$mirror" >/dev/null
+  wait_gone "$(cell_pid)" 30
   serve "$BEFORE"
   noted >"$WORK/format"
   mount_of "$BEFORE" before "$MNT"
@@ -96,7 +149,13 @@ this_one_serves_it() {
   change second "$LEE"
   all_is_there "$MNT2" first second
   "$LEE" group create root:lab --cell "$CELL" >/dev/null
+  # what only the newer format keeps
+  "$LEE" mirror add volume-first --to "$WORK/there" --every 1h --cell "$CELL" >/dev/null
+  "$LEE" mirror run volume-first --cell "$CELL" >/dev/null
+  "$LEE" mirror verify volume-first --cell "$CELL" >/dev/null
+  [ -n "$(verified)" ]
   "$LEE" project create lab --at /lab --owner root:lab --cell "$CELL" >/dev/null
+  everything_is_shown "$BEFORE"
   "$LEE" fsck --cell "$CELL" >/dev/null
 }
 
@@ -107,6 +166,8 @@ the_one_before_serves_it_again() {
   echo more >"$MNT2/second/more"
   [ "$(cat "$MNT/second/more")" = more ]
   change third "$BEFORE"
+  everything_is_shown "$LEE"
+  [ -z "$(verified)" ]
   all_is_there "$MNT2" first second third
   "$BEFORE" fsck --cell "$CELL" >/dev/null
   # it does not know what is asked, and says so
@@ -127,6 +188,9 @@ assert got["raised"] and got["before"] == int(sys.argv[2]) < got["format"], got
 P
   [ "$(noted)" = "$(format)" ] && [ "$(format)" -gt "$(cat "$WORK/format")" ]
   "$LEE" upgrade "$CELL" | grep 'already' >/dev/null
+  "$LEE" mirror verify volume-first --cell "$CELL" >/dev/null
+  serve_next "$LEE"
+  [ -n "$(verified)" ]
   [ "$(cat "$MNT2/third/whole")" = whole ]
   all_is_there "$MNT" first second third
   mount_gone before "$MNT"

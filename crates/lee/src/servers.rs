@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The object with the key of the cell, by which servers that stand by show who they are.
@@ -62,6 +62,8 @@ pub struct Member {
     seen: Mutex<Seen>,
     ended: AtomicBool,
     quitting: AtomicBool,
+    /// The format of the cell as far as it is known; 0: this server has not had it.
+    format: AtomicU32,
 }
 
 /// What was seen last.
@@ -112,6 +114,8 @@ impl Member {
     ) -> Result<Arc<Member>, Fail> {
         let place = cell.place().ok_or_else(|| Fail::new("a cell in a directory has one server"))?.clone();
         let bucket = Bucket::impatient(&place).map_err(|e| Fail::new(e.to_string()))?;
+        // before others count on it
+        Cell::format_in(&bucket)?;
         if bucket.look("servers/map").map_err(|e| Fail::new(e.to_string()))?.is_none() {
             // once, before anything rests on it
             Cell::check_for_servers(env, &place::bucket(&place)?)?;
@@ -149,6 +153,7 @@ impl Member {
             seen: Mutex::default(),
             ended: AtomicBool::new(false),
             quitting: AtomicBool::new(false),
+            format: AtomicU32::new(0),
         });
         let (renews, looks, tell) = (member.clone(), member.clone(), post.clone());
         env.spawn("server-renew", move || {
@@ -230,9 +235,14 @@ impl Member {
         }
     }
 
-    /// Whether another server would take the cell at once.
+    /// Notes the format of the cell that this server has.
+    pub fn note_format(&self, format: u32) {
+        self.format.store(format, Ordering::Release);
+    }
+
+    /// Whether another server could take the cell at once.
     pub fn has_successor(&self) -> bool {
-        self.watching.lock().has_successor()
+        self.watching.lock().has_successor(self.format.load(Ordering::Acquire))
     }
 
     /// Whether an operator wants it to serve nothing.
@@ -315,7 +325,9 @@ impl Member {
     pub fn refuse_unknown_format(&self, format: u32) -> Result<(), Failure> {
         let failed = |why| Failure { message: why, errno: libc::EIO };
         let all = overview(&*self.bucket).map_err(failed)?;
-        let is_older = |record: &&Record| record.state == State::Alive && record.newest_format < format;
+        // of this server it is known, whatever an older program has left out in giving it an order
+        let is_older =
+            |record: &&Record| record.id != self.id && record.state == State::Alive && !record.knows(format);
         let Some(older) = all.servers.iter().find(is_older) else { return Ok(()) };
         let knows = match older.newest_format {
             0 => "does not say which formats it knows".to_owned(),
@@ -335,7 +347,8 @@ impl Member {
         let owner = seen.map.owner.as_ref();
         let host =
             |id: &String| seen.alive.iter().find(|record| record.id == *id).map(|record| record.host.clone());
-        let would_take = |record: &&Record| record.id != self.id && !record.draining;
+        let format = self.format.load(Ordering::Acquire);
+        let would_take = |record: &&Record| record.id != self.id && !record.draining && record.knows(format);
         ServerState {
             id: self.id.clone(),
             has_cell: owner == Some(&self.id),

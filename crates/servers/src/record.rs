@@ -49,7 +49,8 @@ pub struct Record {
     pub addresses: Vec<String>,
     /// The version of its program.
     pub version: String,
-    /// The newest format of a cell that its program knows; 0: it does not say that.
+    /// The newest format of a cell that its program knows; 0: it does not say that, see
+    /// [`Record::knows`].
     #[serde(default)]
     pub newest_format: u32,
     /// How it is.
@@ -64,6 +65,16 @@ pub struct Record {
     pub since_secs: i64,
     /// When it renewed its record, seconds since 1970, for people: clocks of machines differ.
     pub renewed_secs: i64,
+}
+
+/// The newest format of a cell that programs know that do not say which one it is.
+const FORMAT_UNSAID: u32 = 18;
+
+impl Record {
+    /// Whether its program can serve a cell of this format.
+    pub fn knows(&self, format: u32) -> bool {
+        format <= self.newest_format.max(FORMAT_UNSAID)
+    }
 }
 
 /// Whose the cell is.

@@ -88,9 +88,9 @@ impl<S: Store> Watching<S> {
         self.servers.values().filter(lives).map(|seen| &seen.record)
     }
 
-    /// Whether another server would take the cell now.
-    pub fn has_successor(&self) -> bool {
-        self.living().any(|record| record.id != self.id && !record.draining)
+    /// Whether another server would take the cell, which has this format, now.
+    pub fn has_successor(&self, format: u32) -> bool {
+        self.living().any(|record| record.id != self.id && !record.draining && record.knows(format))
     }
 
     /// Makes the map, where this is the first server that the cell ever has. Before the server's

@@ -104,7 +104,8 @@ fn a_drained_server_takes_nothing_while_others_may() {
     assert_eq!(cell.owner().as_deref(), Some("a"));
     order(&*cell.store, "a", |record| record.draining = true).expect("ordered").expect("it is there");
     cell.pass(500_000_000, &mut [&mut a, &mut b]);
-    assert!(a.watching.has_successor() && a.watching.leave());
+    assert!(!a.watching.has_successor(19), "its program does not say that it knows that");
+    assert!(a.watching.has_successor(18) && a.watching.leave());
     // it looks first, and takes nothing
     cell.pass(1, &mut [&mut a]);
     assert_eq!(cell.owner(), None);

@@ -89,6 +89,17 @@ impl Cell {
         store_check::check_for_servers(env, bucket).map_err(|broken| broken.failure)
     }
 
+    /// The format of a cell; 0: there is no cell yet. Answers within seconds.
+    ///
+    /// # Errors
+    /// The store's; the cell is of a newer program.
+    pub fn format_in(bucket: &Bucket) -> Result<u32, Failure> {
+        match bucket.look(identity::NAME).map_err(refused)? {
+            Some(text) => parsed(bucket, &text).map(|identity| identity.format),
+            None => Ok(0),
+        }
+    }
+
     /// Opens a cell, taking it over from a process that has it open, and starts its threads.
     ///
     /// `ownership`: of several servers of the cell, the number of this one's turn; none: it is the
@@ -104,21 +115,17 @@ impl Cell {
         ownership: Option<u64>,
     ) -> Result<Arc<Cell>, Failure> {
         let place = bucket.place();
-        let Some(text) = bucket.look(identity::NAME).map_err(refused)? else {
-            let message =
-                format!("{place}: no cell there: name the URL of one, or make one with `lee up {place}`");
-            return Err(Failure { message, errno: libc::ENOENT });
-        };
-        let identity = Identity::parse(&text, &format!("{place}/{}", identity::NAME), &place.to_string())?;
-        let id = identity.id.clone();
-        let format = identity.format.max(FORMAT_KEPT);
-        let mut identity =
-            KeptIdentity::Bucket { bucket: bucket.clone(), shared: ownership.is_some(), identity };
+        // refused before anybody is fenced
+        identity_in(bucket)?;
         let kv = open_engine(env, bucket, config)?;
         if let Some(number) = ownership {
             own(&kv, number, place)?;
         }
-        identity.raise(FORMAT_KEPT)?;
+        // again: whoever had the cell until it was fenced may have raised its format
+        let identity = identity_in(bucket)?;
+        let id = identity.id.clone();
+        let mut identity = KeptIdentity::Bucket(bucket.clone(), identity);
+        let format = identity.raise(FORMAT_KEPT)?;
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
         let put_threads = stores::put_threads(true);
         let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
@@ -130,6 +137,22 @@ impl Cell {
         cell.use_disk_cache(&id, true);
         Ok(cell)
     }
+}
+
+/// The identity of the cell below a prefix. Refuses that of a newer program.
+fn identity_in(bucket: &Bucket) -> Result<Identity, Failure> {
+    let place = bucket.place();
+    let Some(text) = bucket.look(identity::NAME).map_err(refused)? else {
+        let message =
+            format!("{place}: no cell there: name the URL of one, or make one with `lee up {place}`");
+        return Err(Failure { message, errno: libc::ENOENT });
+    };
+    parsed(bucket, &text)
+}
+
+fn parsed(bucket: &Bucket, text: &[u8]) -> Result<Identity, Failure> {
+    let place = bucket.place().to_string();
+    Identity::parse(text, &format!("{place}/{}", identity::NAME), &place)
 }
 
 /// Notes whose the cell is from now on, durably, before anybody is answered.

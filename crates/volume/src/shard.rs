@@ -116,7 +116,7 @@ pub struct Shard {
     pub turns: Mutex<Option<Arc<dyn Turns>>>,
     /// The flow whose background work has its turn now, packed; 0: none.
     pub worker: AtomicU64,
-    /// Held while the format of the cell is raised. Before `state`.
+    /// Held while the format of the cell is raised, over calls of the store and a commit.
     pub(crate) identity: Mutex<KeptIdentity>,
 }
 

@@ -9,6 +9,7 @@ use crate::keeper::Kept;
 use crate::locate::CellDir;
 use crate::output;
 use leeward_env::{Env, Nanos};
+use leeward_volume::FORMAT;
 use serde_json::json;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -49,6 +50,12 @@ pub fn run(invocation: &Invocation, args: &Args) -> Result<(), Fail> {
     // it may have crashed just now
     let before = wait_for(env, &cell, None)?;
     let away_since = Cell::new(env.now());
+    if before.format > FORMAT {
+        return Err(Fail::new(format!(
+            "{cell} has format {}, this lee knows up to {FORMAT}: use a newer lee",
+            before.format
+        )));
+    }
     let client = Client::connect(&cell).map_err(|_| not_served(&cell))?;
     ask(&cell, &kept)?;
     let ended = client.down(&mut |stage| {

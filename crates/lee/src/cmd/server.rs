@@ -6,6 +6,7 @@ use crate::output::{self, Side, Table};
 use crate::{place, when};
 use leeward_bucket::{Bucket, Location};
 use leeward_servers::{Overview, Record, State, order, overview, record_name};
+use leeward_volume::Cell;
 use serde_json::json;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ impl Servers<'_> {
     }
 
     fn list(&self) -> Result<(), Fail> {
-        let all = self.all()?;
+        let (all, format) = (self.all()?, Cell::format_in(&self.bucket)?);
         let now = self.now();
         let shown: Vec<_> = all
             .servers
@@ -94,7 +95,7 @@ impl Servers<'_> {
                     "id": record.id,
                     "host": record.host,
                     "pid": record.pid,
-                    "state": state(record, &all, now),
+                    "state": state(record, (&all, format), now),
                     "has_cell": all.map.owner.as_ref() == Some(&record.id),
                     "draining": record.draining,
                     "addresses": record.addresses,
@@ -120,7 +121,7 @@ impl Servers<'_> {
                     ("FORMAT", Side::Right),
                     ("ADDRESSES", Side::Left),
                 ];
-                Table::new(&columns).rows(&all.servers, |record| row(record, &all, now)).to_string()
+                Table::new(&columns).rows(&all.servers, |record| row(record, (&all, format), now)).to_string()
             };
             all.damaged.iter().for_each(|what| text.push_str(&format!("ALARM {what}\n")));
             text
@@ -161,8 +162,10 @@ impl Servers<'_> {
         let record = self.find(&before, server)?;
         let begun = env.now();
         let has_cell = |all: &Overview| all.map.owner.as_ref() == Some(&record.id);
-        let may_take =
-            |other: &&Record| other.id != record.id && !other.draining && other.state == State::Alive;
+        let format = Cell::format_in(&self.bucket)?;
+        let may_take = |other: &&Record| {
+            other.id != record.id && !other.draining && other.state == State::Alive && other.knows(format)
+        };
         if has_cell(&before) && !before.servers.iter().any(|other| may_take(&other)) {
             return Err(Fail::new(format!(
                 "no other server stands by to take the cell from {}: start one with `lee serve {}`",
@@ -222,19 +225,20 @@ impl Servers<'_> {
 }
 
 /// How a server is, in a few words.
-fn state(record: &Record, all: &Overview, now: i64) -> &'static str {
+fn state(record: &Record, (all, format): (&Overview, u32), now: i64) -> &'static str {
     let owns = all.map.owner.as_ref() == Some(&record.id);
     match record.state {
         State::Dead => "dead",
         State::Ended => "ended",
         State::Alive if now - record.renewed_secs >= SILENT_SECS => "silent",
         State::Alive if owns => "has the cell",
+        State::Alive if !record.knows(format) => "too old",
         State::Alive if record.draining => "drained",
         State::Alive => "stands by",
     }
 }
 
-fn row(record: &Record, all: &Overview, now: i64) -> [String; 7] {
+fn row(record: &Record, all: (&Overview, u32), now: i64) -> [String; 7] {
     [
         record.id.clone(),
         record.host.clone(),

@@ -445,6 +445,7 @@ impl ServedCell {
         gate.set_flows(cell.flow_settings());
         match own {
             Some(own) => {
+                own.member.note_format(cell.format());
                 own.begin(env, &gate);
                 // of one that had the cell for itself
                 took_over.iter().for_each(|holder| place::forget(dir, holder));
@@ -1044,6 +1045,9 @@ impl Service for CellService {
         }
         groups::refuse_unknown(&self.cell.accounts(), request)?;
         let reply = self.cell.admin_any(caller, request, progress);
+        if let Some(member) = &self.member {
+            member.note_format(self.cell.format());
+        }
         // also of one that failed: what it changed may not be durable, and counts
         self.refresh(request.refresh());
         let reply = reply?;

@@ -7,6 +7,9 @@ use crate::shard::Shard;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
+/// Number of the volume that each cell has.
+const ROOT: u32 = 0;
+
 /// Raises the format of the cell to the newest one that this program knows. From then on programs
 /// that do not know it refuse the cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +47,17 @@ impl Request for FormatRaise {
         let before = shard.lock().format;
         if before < FORMAT {
             // durably, before anything is written that older programs would take for damage
-            identity.raise(FORMAT)?;
+            identity.raise(FORMAT).map_err(|e| Failure {
+                message: format!(
+                    "{}: the format may be raised all the same: run lee upgrade again",
+                    e.message
+                ),
+                ..e
+            })?;
+            // this commit says that the cell was not another's before the format was noted: whoever
+            // opens it later finds that
+            shard.lock().volumes_dirty.insert(ROOT);
+            shard.settle()?;
             shard.lock().write_in_format(FORMAT);
             shard.settle()?;
         }

@@ -5,57 +5,74 @@ use crate::cell::identity::{self, Identity};
 use leeward_bucket::Bucket;
 use leeward_env::disk::held::HeldDir;
 
+/// The map of the servers of a cell that several share.
+const MAP: &str = "servers/map";
+
 /// The identity of an open cell, and where it is.
 pub(crate) enum KeptIdentity {
     /// Nowhere: a cell on an engine and a store, as in tests.
     Nowhere,
     /// In its directory.
     Dir(HeldDir, Identity),
-    /// In its bucket; `shared`: other servers may replace it, too.
-    Bucket { bucket: Bucket, shared: bool, identity: Identity },
+    /// In its bucket.
+    Bucket(Bucket, Identity),
+    /// The cell is closed: what it is called is another's to change.
+    Closed,
 }
 
 impl KeptIdentity {
-    /// Notes, durably, that the cell has this format, if it has an older one.
+    /// Notes, durably, that the cell has this format, if it has an older one. The format that it
+    /// has then.
     ///
     /// # Errors
-    /// The disk's or the store's; the format is what it was, or this one.
-    pub fn raise(&mut self, format: u32) -> Result<(), Failure> {
-        let raised = match self {
-            KeptIdentity::Nowhere => return Ok(()),
-            KeptIdentity::Dir(_, identity) | KeptIdentity::Bucket { identity, .. } => identity.raised(format),
-        };
-        let Some(raised) = raised else { return Ok(()) };
+    /// The disk's or the store's: it is not known whether it is noted, and asking again finds out;
+    /// `EAGAIN`: the cell is closed.
+    pub fn raise(&mut self, format: u32) -> Result<u32, Failure> {
         match self {
-            KeptIdentity::Nowhere => (),
-            KeptIdentity::Dir(dir, identity) => {
-                identity::raise(dir, identity, format)?;
-                *identity = raised;
+            KeptIdentity::Nowhere => Ok(format),
+            KeptIdentity::Closed => {
+                let message = "the cell is being closed: try again where it is served next".to_owned();
+                Err(Failure { message, errno: libc::EAGAIN })
             }
-            KeptIdentity::Bucket { bucket, shared, identity } => {
-                replace(bucket, *shared, &raised)?;
-                *identity = raised;
+            KeptIdentity::Dir(dir, kept) => {
+                identity::raise(dir, kept, format)?;
+                *kept = kept.raised(format).unwrap_or_else(|| kept.clone());
+                Ok(kept.format)
+            }
+            KeptIdentity::Bucket(bucket, kept) => {
+                if let Some(raised) = kept.raised(format) {
+                    *kept = replaced(bucket, raised)?;
+                }
+                Ok(kept.format)
             }
         }
-        Ok(())
     }
 }
 
-/// Puts the identity in the place of an older one. Where servers share the cell, one that has lost
-/// it meanwhile does not overwrite what a later one has written.
-fn replace(bucket: &Bucket, shared: bool, raised: &Identity) -> Result<(), Failure> {
-    let text = raised.to_text()?;
-    if !shared {
-        return bucket.replace(identity::NAME, text.into()).map_err(refused);
+/// Puts an identity in the place of an older one: what is there then. Where servers share the cell,
+/// one that has lost it meanwhile does not overwrite what a later one has written.
+fn replaced(bucket: &Bucket, raised: Identity) -> Result<Identity, Failure> {
+    if bucket.look(MAP).map_err(refused)?.is_none() {
+        bucket.replace(identity::NAME, raised.to_text()?.into()).map_err(refused)?;
+        return Ok(raised);
     }
     let place = bucket.place().to_string();
     let at = format!("{place}/{}", identity::NAME);
-    let gone = || Failure { message: format!("{at} is gone: restore it"), errno: libc::ENOENT };
-    let (there, tag) = bucket.get_tagged(identity::NAME).map_err(refused)?.ok_or_else(gone)?;
-    match Identity::parse(&there, &at, &place)?.raised(raised.format) {
-        Some(raised) => {
-            bucket.swap(identity::NAME, raised.to_text()?.into(), &tag).map(drop).map_err(refused)
-        }
-        None => Ok(()),
+    let read = || {
+        let found = bucket.get_tagged(identity::NAME).map_err(refused)?;
+        let gone = || Failure { message: format!("{at} is gone: restore it"), errno: libc::ENOENT };
+        let (text, tag) = found.ok_or_else(gone)?;
+        Ok((Identity::parse(&text, &at, &place)?, tag))
+    };
+    let (there, tag) = read()?;
+    let Some(raised) = there.raised(raised.format) else { return Ok(there) };
+    match bucket.swap(identity::NAME, raised.to_text()?.into(), &tag) {
+        Ok(_) => Ok(raised),
+        // an answer may have been lost
+        Err(e) => read()
+            .ok()
+            .map(|(now, _)| now)
+            .filter(|now| now.format >= raised.format)
+            .ok_or_else(|| refused(e)),
     }
 }

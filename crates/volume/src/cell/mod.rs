@@ -204,12 +204,14 @@ impl Cell {
     /// Opens a cell in a directory that is held: whatever happens to its path, the cell stays in
     /// it.
     pub fn open_in_dir(env: &Env, dir: &HeldDir, config: &Config) -> std::result::Result<Arc<Cell>, Failure> {
-        let identity = identity::check(dir)?;
+        identity::check(dir)?;
         let at = |e: Error| Failure {
             message: format!("cannot open the cell in {}: {e}", dir.name().display()),
             errno: e.errno(),
         };
         let lock = lock(env, dir)?;
+        // again: whoever had the cell may have raised its format
+        let identity = identity::check(dir)?;
         let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
         // nothing is written before that older programs would not understand
         identity::raise(dir, &identity, FORMAT_KEPT)?;
@@ -546,6 +548,7 @@ impl Cell {
         self.shard.end_streams(None, Ending::AtOnce, || self.lost().is_some());
         // what they may wait for still works
         self.shard.calls.wait(&self.shard.env, || self.lost().is_some());
+        *self.shard.identity.lock() = KeptIdentity::Closed;
         self.closing.store(true, Ordering::Release);
         self.shard.committer.wake();
         self.shard.committer.unpublished.wake();

@@ -55,6 +55,7 @@ pub struct PoolInfo {
     /// Bytes in memory on their way to it.
     pub dirty_bytes: u64,
     /// How many volumes have their data there.
+    #[serde(default)]
     pub volume_count: u64,
     /// The first [`NAMED_MAX`] of them.
     pub volumes: Vec<String>,

@@ -1,0 +1,133 @@
+//! Measures what several shards in one process would bring on this machine: `shards DIR`.
+//!
+//! A cell has one lock, one commit thread and one journal. Threads make, look at, rename and remove
+//! names, and write and read small files, on the layer below gate and doors: one and two of them in
+//! one cell, and two in a cell each. The last is the most that two shards of a cell could reach, as
+//! two cells share nothing but processors and disk.
+#![allow(clippy::disallowed_methods)]
+
+use leeward_env::{Ctx, Env};
+use leeward_fs::{Fs, Make, NodeId, Op, Precondition, RenameMode};
+use leeward_volume::{Cell, Config};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+/// Files of each thread, and how often all of it is done.
+const FILES: u32 = 40_000;
+const ROUNDS: usize = 5;
+/// What is measured.
+const WORK: [&str; 6] = ["make", "stat", "write 4 kB", "read 4 kB", "rename", "unlink"];
+
+fn main() {
+    let dir = PathBuf::from(std::env::args().nth(1).expect("usage: shards DIR"));
+    // threads in each cell
+    let kinds: [(&str, &[usize]); 3] =
+        [("one thread", &[1]), ("two threads", &[2]), ("two threads, a cell each", &[1, 1])];
+    let mut rates = vec![[const { Vec::new() }; WORK.len()]; kinds.len()];
+    for round in 0..ROUNDS {
+        for (kind, (name, cells)) in kinds.iter().enumerate() {
+            for (work, rate) in run(&dir.join(format!("{round}-{kind}")), cells).into_iter().enumerate() {
+                rates[kind][work].push(rate);
+            }
+            eprintln!("round {round}: {name}");
+        }
+    }
+    println!("operations a second, medians of {ROUNDS}");
+    for (work, name) in WORK.iter().enumerate() {
+        let shown = kinds.iter().zip(&mut rates).map(|((kind, _), of)| {
+            of[work].sort_by(f64::total_cmp);
+            format!("{kind} {:.0}", of[work][ROUNDS / 2])
+        });
+        println!("{name:<11} {}", shown.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// Operations a second of all threads, of each kind of work.
+fn run(dir: &Path, threads: &[usize]) -> [f64; WORK.len()] {
+    let (env, config) = (Env::real(), Config::default());
+    let open = |n: usize| {
+        let dir = dir.join(n.to_string());
+        std::fs::create_dir_all(&dir).expect("a directory");
+        Cell::create(&env, &dir, &config).expect("a cell");
+        Cell::open(&env, &dir, &config).expect("opened")
+    };
+    let cells: Vec<Arc<Cell>> = (0..threads.len()).map(open).collect();
+    let all: usize = threads.iter().sum();
+    let barrier = Arc::new(Barrier::new(all));
+    let workers = threads.iter().zip(&cells).flat_map(|(threads, cell)| {
+        (0..*threads).map(|n| {
+            let (cell, barrier) = (cell.clone(), barrier.clone());
+            std::thread::spawn(move || Worker::new(&cell, n).run(&barrier))
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+    let took: Vec<[f64; WORK.len()]> = workers.into_iter().map(|w| w.join().expect("no panic")).collect();
+    cells.iter().for_each(|cell| cell.close().expect("closed"));
+    drop(cells);
+    std::fs::remove_dir_all(dir).expect("removed");
+    // all begin together, and the last one counts
+    std::array::from_fn(|work| {
+        let longest = took.iter().map(|took| took[work]).fold(0.0, f64::max);
+        all as f64 * f64::from(FILES) / longest
+    })
+}
+
+/// A thread with a directory of its own.
+struct Worker<'a> {
+    cell: &'a Cell,
+    dir: NodeId,
+    nodes: Vec<NodeId>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(cell: &'a Cell, n: usize) -> Worker<'a> {
+        let mut worker = Worker { cell, dir: NodeId::ROOT, nodes: Vec::new() };
+        worker.dir = worker.make(format!("dir{n}").as_bytes(), Make::Dir);
+        worker
+    }
+
+    fn call(&self, op: Op<'_>) -> leeward_fs::Reply {
+        self.cell.call(&Ctx::user(0, 0), op).expect("done")
+    }
+
+    fn make(&self, name: &[u8], make: Make<'_>) -> NodeId {
+        let reply = self.call(Op::Make { dir: self.dir, name, make, mode: 0o755, umask: 0 });
+        let node = reply.attr().expect("an inode").node;
+        self.call(Op::Forget { node, count: 1 });
+        node
+    }
+
+    /// Seconds of each kind of work.
+    fn run(mut self, barrier: &Barrier) -> [f64; WORK.len()] {
+        std::array::from_fn(|work| {
+            barrier.wait();
+            let begun = Instant::now();
+            (0..FILES).for_each(|n| self.one(WORK[work], n));
+            begun.elapsed().as_secs_f64()
+        })
+    }
+
+    fn one(&mut self, work: &str, n: u32) {
+        let (old, new) = (format!("file{n}"), format!("renamed{n}"));
+        let (dir, node) = (self.dir, self.nodes.get(n as usize).copied().unwrap_or(NodeId::ROOT));
+        match work {
+            "make" => {
+                let node = self.make(old.as_bytes(), Make::File);
+                self.nodes.push(node);
+                return;
+            }
+            "stat" => self.call(Op::GetAttr { node }),
+            "write 4 kB" => self.call(Op::Write { node, offset: 0, data: &[7; 4096] }),
+            "read 4 kB" => self.call(Op::Read { node, offset: 0, len: 4096 }),
+            "rename" => self.call(Op::Rename {
+                from_dir: dir,
+                from_name: old.as_bytes(),
+                to_dir: dir,
+                to_name: new.as_bytes(),
+                mode: RenameMode::Replace,
+            }),
+            _ => self.call(Op::Unlink { dir, name: new.as_bytes(), over: Precondition::Any }),
+        };
+    }
+}
