@@ -99,7 +99,7 @@ pool show default
 quota list
 quota show volume-first
 snap list /
-snap usage /
+snap usage
 project list
 group list
 acl show /first
@@ -110,7 +110,7 @@ host list
 host show before
 session list
 flow list
-top
+top --once
 why root
 audit /first
 bin list
@@ -126,10 +126,11 @@ END
 }
 
 the_release_before_makes_a_cell() {
-  local mirror=$WORK/there
-  CELL=$mirror serve "$BEFORE"
-  "$BEFORE" down "$mirror" >/dev/null
-  wait_gone "$(cell_pid)" 30
+  : >"$WORK/there.started" # another cell, for mirrors
+  "$BEFORE" serve "$WORK/there" >"$WORK/there.started" 2>>"$WORK/there.log" </dev/null &
+  echo $! >"$WORK/there.pid"
+  disown $!
+  wait_for "$CELL_START_SECS_MAX" grep -q 'Ctrl-C ends it' "$WORK/there.started"
   serve "$BEFORE"
   noted >"$WORK/format"
   mount_of "$BEFORE" before "$MNT"
@@ -203,7 +204,7 @@ P
   "$LEE" fsck --cell "$CELL"
 }
 
-on_exit 'for file in "$WORK"/before.pid "$WORK"/this.pid; do [ ! -e "$file" ] || kill -9 "$(cat "$file")"; done'
+on_exit 'for file in "$WORK"/before.pid "$WORK"/this.pid "$WORK"/there.pid; do [ ! -e "$file" ] || kill -9 "$(cat "$file")"; done'
 for name in the_release_before_makes_a_cell this_one_serves_it the_one_before_serves_it_again the_format_is_raised; do
   run "$name" "$name"
 done
