@@ -111,23 +111,22 @@ impl<'a> Worker<'a> {
     fn one(&mut self, work: &str, n: u32) {
         let (old, new) = (format!("file{n}"), format!("renamed{n}"));
         let (dir, node) = (self.dir, self.nodes.get(n as usize).copied().unwrap_or(NodeId::ROOT));
-        match work {
-            "make" => {
-                let node = self.make(old.as_bytes(), Make::File);
-                self.nodes.push(node);
-                return;
-            }
-            "stat" => self.call(Op::GetAttr { node }),
-            "write 4 kB" => self.call(Op::Write { node, offset: 0, data: &[7; 4096] }),
-            "read 4 kB" => self.call(Op::Read { node, offset: 0, len: 4096 }),
-            "rename" => self.call(Op::Rename {
+        if work == "make" {
+            let node = self.make(old.as_bytes(), Make::File);
+            return self.nodes.push(node);
+        }
+        self.call(match work {
+            "stat" => Op::GetAttr { node },
+            "write 4 kB" => Op::Write { node, offset: 0, data: &[7; 4096] },
+            "read 4 kB" => Op::Read { node, offset: 0, len: 4096 },
+            "rename" => Op::Rename {
                 from_dir: dir,
                 from_name: old.as_bytes(),
                 to_dir: dir,
                 to_name: new.as_bytes(),
                 mode: RenameMode::Replace,
-            }),
-            _ => self.call(Op::Unlink { dir, name: new.as_bytes(), over: Precondition::Any }),
-        };
+            },
+            _ => Op::Unlink { dir, name: new.as_bytes(), over: Precondition::Any },
+        });
     }
 }
