@@ -1037,15 +1037,16 @@ impl Service for CellService {
         request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<AnyReply, Failure> {
+        let raises_format = matches!(request, AnyRequest::FormatRaise(_));
         if let Some(member) = &self.member {
             member.refuse_out_of_term()?;
-            if matches!(request, AnyRequest::FormatRaise(_)) {
+            if raises_format {
                 member.refuse_unknown_format(FORMAT)?;
             }
         }
         groups::refuse_unknown(&self.cell.accounts(), request)?;
         let reply = self.cell.admin_any(caller, request, progress);
-        if let Some(member) = &self.member {
+        if let Some(member) = self.member.as_ref().filter(|_| raises_format) {
             member.note_format(self.cell.format());
         }
         // also of one that failed: what it changed may not be durable, and counts

@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "cell";
 /// Name of that file while the cell is being made, or gets another format.
 pub(crate) const NEW: &str = "cell.new";
 
-fn failure(message: String) -> Failure {
+pub(crate) fn failure(message: String) -> Failure {
     Failure { message, errno: 0 }
 }
 

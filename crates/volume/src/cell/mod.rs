@@ -11,6 +11,7 @@ use crate::Config;
 use crate::admin::figures::Figures;
 use crate::admin::{AnyReply, AnyRequest, Caller, Failure, Progress, Request};
 use crate::cell::identity::Identity;
+pub(crate) use crate::cell::identity::failure;
 use crate::cell::kept_identity::KeptIdentity;
 use crate::clock::STORE_SECS;
 use crate::format::backups::BackupsRecord;
@@ -105,10 +106,6 @@ pub(crate) struct Start<'a> {
     pub opener: Arc<dyn Opener>,
     /// Of each pool.
     pub put_threads: usize,
-}
-
-pub(crate) fn failure(message: String) -> Failure {
-    Failure { message, errno: 0 }
 }
 
 impl Cell {
@@ -214,20 +211,16 @@ impl Cell {
         let identity = identity::check(dir)?;
         let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
         // nothing is written before that older programs would not understand
-        identity::raise(dir, &identity, FORMAT_KEPT)?;
-        let identity = identity.raised(FORMAT_KEPT).unwrap_or(identity);
         let id = identity.id.clone();
         let held = dir.again().map_err(|e| at(leeward_meta::Error::from(e).into()))?;
+        let mut kept = KeptIdentity::Dir(held, identity);
+        let format = kept.raise(FORMAT_KEPT)?;
         let disk = RealDisk::open(dir.path()).map_err(|e| at(leeward_meta::Error::from(e).into()))?;
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
-        let start = Start {
-            id: &id,
-            format: identity.format,
-            opener: Arc::new(Stores),
-            put_threads: stores::put_threads(false),
-        };
+        let put_threads = stores::put_threads(false);
+        let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
         let cell = Self::start_threads(env, Box::new(kv), store, config, start).map_err(at)?;
-        *cell.shard.identity.lock() = KeptIdentity::Dir(held, identity);
+        *cell.shard.identity.lock() = kept;
         *cell.dir_lock.lock() = Some(lock);
         cell.use_disk_cache(&id, false);
         Ok(cell)
@@ -252,6 +245,7 @@ impl Cell {
         Self::start_threads(env, kv, store, config, start)
     }
 
+    /// A cell that is opened in this way, with its threads.
     pub(crate) fn start_threads(
         env: &Env,
         kv: Box<dyn Kv>,
