@@ -234,7 +234,7 @@ says_format() {
 everything_down() {
   local n
   umount "$MNT"
-  wait_gone "$(cat "$WORK/mount.pid")" 20 || { echo "the machine's mount does not end:"; threads_of "$(cat "$WORK/mount.pid")"; return 1; }
+  wait_gone "$(cat "$WORK/mount-machine.pid")" 20 || { echo "the machine's mount does not end:"; threads_of "$(cat "$WORK/mount-machine.pid")"; return 1; }
   for n in $(seq "$SERVERS"); do
     alive "$(server_pid "$n")" || continue # the last one that was killed
     of_server "$n" "$LEE" down "$CELL" >/dev/null || return 1
@@ -247,7 +247,7 @@ everything_down() {
 threads_of() {
   local task
   for task in "/proc/$1/task"/*; do echo "$(cat "$task/comm"): $(cat "$task/wchan")"; done
-  tail -n 20 "$WORK/mount.log"
+  tail -n 20 "$WORK/mount-machine.log"
 }
 
 case_of() {
@@ -277,13 +277,7 @@ lee_binary
 export LEE_HOST_DIR=$WORK/keys
 for n in $(seq "$SERVERS"); do one_serves "$n"; done
 mkdir "$MNT"
-: >"$WORK/mount.started"
-token=$(of_server "$(owner)" "$LEE" host add machine --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')
-# by one that may stand by
-LEE_STATE_DIR=$WORK/state0 "$LEE" mount "$(address 2)" "$MNT" --token "$token" >"$WORK/mount.started" 2>>"$WORK/mount.log" </dev/null &
-echo $! >"$WORK/mount.pid"
-disown $!
-wait_for 20 grep -q '^mounted' "$WORK/mount.started" || { tail -n 5 "$WORK/mount.log"; die "the machine did not mount"; }
+machine_mounts machine "$MNT" || die "the machine did not mount"
 for name in servers_killed servers_stopped servers_drained store_restarts; do case_of "$name"; done
 ! lee_before || case_of servers_upgraded
 run everything_down everything_down
