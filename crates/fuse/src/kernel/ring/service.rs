@@ -159,7 +159,11 @@ impl Service {
                 }
             }
             self.take_all(handler);
-            self.take_turns(handler);
+            take_turns(handler, || {
+                self.hand_over();
+                self.submit();
+                self.take_all(handler)
+            });
         }
     }
 
@@ -201,29 +205,19 @@ impl Service {
         }
     }
 
-    /// Handles the requests that have come. The answer to one does not wait for the next.
-    fn take_all(&mut self, handler: &impl Handler) {
+    /// Handles the requests that have come; whether there were any. The answer to one does not wait
+    /// for the next.
+    fn take_all(&mut self, handler: &impl Handler) -> bool {
+        let mut any = false;
         while let Some(completion) = self.next_completion() {
+            any = true;
             self.complete(&completion, handler);
             self.hand_over();
             if self.has_completions() {
                 self.submit();
             }
         }
-    }
-
-    /// Runs what is queued. Before each turn answers go out and requests come in.
-    fn take_turns(&mut self, handler: &impl Handler) {
-        while handler.has_turns() {
-            self.hand_over();
-            self.submit();
-            let turn = catch_unwind(AssertUnwindSafe(|| handler.take_turn()));
-            let is_over = turn.is_ok_and(|was_taken| !was_taken);
-            self.take_all(handler);
-            if is_over {
-                return;
-            }
-        }
+        any
     }
 
     /// Hands commands to the kernel, which copies requests that have come meanwhile.
@@ -374,6 +368,20 @@ impl Service {
     }
 }
 
+/// Runs what is queued. `exchange` lets answers out and handles the requests that have come;
+/// whether there were any. Ends only when no turn was to be had after the last of them: one that
+/// was queued meanwhile, or behind one that was run here, may be nobody else's to run.
+fn take_turns(handler: &impl Handler, mut exchange: impl FnMut() -> bool) {
+    while handler.has_turns() {
+        exchange();
+        // after a panic there may be more
+        let turn = catch_unwind(AssertUnwindSafe(|| handler.take_turn()));
+        if turn.is_ok_and(|was_taken| !was_taken) && !exchange() {
+            return;
+        }
+    }
+}
+
 /// The number of buffers of a command, for which the library has no method.
 fn with_len(entry: Entry128, len: u32) -> Entry128 {
     const LEN_AT: usize = 24;
@@ -382,5 +390,63 @@ fn with_len(entry: Entry128, len: u32) -> Entry128 {
         let mut bytes = std::mem::transmute::<Entry128, [u8; 128]>(entry);
         bytes[LEN_AT..LEN_AT + 4].copy_from_slice(&len.to_ne_bytes());
         std::mem::transmute::<[u8; 128], Entry128>(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// Requests that are queued, and slots that nobody holds.
+    struct Queue {
+        queued: AtomicUsize,
+        free: AtomicUsize,
+    }
+
+    impl Queue {
+        fn behind_others() -> Queue {
+            Queue { queued: AtomicUsize::new(1), free: AtomicUsize::new(0) }
+        }
+    }
+
+    impl Handler for Queue {
+        fn handle(&self, _: Request<'_>, _: Reply) {}
+
+        fn has_turns(&self) -> bool {
+            self.queued.load(Relaxed) > 0
+        }
+
+        fn take_turn(&self) -> bool {
+            let runs = self.free.load(Relaxed) > 0 && self.has_turns();
+            self.queued.fetch_sub(usize::from(runs), Relaxed);
+            runs
+        }
+    }
+
+    /// A request that finds no slot is queued a moment later. If all others have ended in between
+    /// and looked for what is next, nobody looks again.
+    #[test]
+    fn what_is_queued_while_others_end_is_run_here() {
+        let queue = Queue::behind_others();
+        let mut exchanges = 0;
+        take_turns(&queue, || {
+            exchanges += 1;
+            let comes = exchanges == 2;
+            if comes {
+                queue.queued.store(3, Relaxed);
+                queue.free.store(1, Relaxed);
+            }
+            comes
+        });
+        assert_eq!(queue.queued.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn behind_others_it_waits() {
+        let queue = Queue::behind_others();
+        take_turns(&queue, || false);
+        assert_eq!(queue.queued.load(Relaxed), 1, "those who hold the slots look when they end");
     }
 }
