@@ -877,12 +877,12 @@ pub fn unanswered_frame(call: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The frame of [`ToServer::Again`] with a caller and an operation that are encoded already.
-pub fn again_frame(told: &Told, body: &[u8]) -> Vec<u8> {
+/// The frame of [`ToServer::Again`] for the frame of a call.
+pub fn again_frame(told: &Told, call: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 4];
     out.push(10);
     told.put(&mut out);
-    out.extend_from_slice(body);
+    out.extend_from_slice(&call[body_at(call)..]);
     let len = (out.len() - 4) as u32;
     out[..4].copy_from_slice(&len.to_le_bytes());
     out

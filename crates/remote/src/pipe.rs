@@ -3,19 +3,29 @@
 //! Any thread sends; one thread receives. Nothing here waits: what the socket does not take stays
 //! in memory until it is writable, and [`Pipe::is_clogged`] says when there is too much of that.
 //! Then no more requests of the other end are taken until it has read.
+//!
+//! Frames are put in the **outbox**, which takes no time. They are encrypted and given to the
+//! socket by whoever has the connection then: the thread that has put them there, if nobody has it;
+//! else the one that has, when it lets go. Large frames may be left to another thread altogether
+//! ([`Pipe::send_large`]).
 
 use crate::keys::{PublicKey, shown};
 use leeward_env::Nanos;
+use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use rustls::Connection;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 
 /// Bytes that wait for the other end to read, above which no more of its requests are taken.
 const CLOGGED_BYTES: usize = 8 << 20;
 /// Bytes that are gathered before they are sent.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
+/// Frames that are at least so long are left to the thread that carries large ones.
+const LARGE_BYTES: usize = 64 << 10;
 /// What TLS adds to a record, and the longest content of one.
 const RECORD_BYTES: usize = 22;
 const RECORD_CONTENT_BYTES_MAX: usize = 16 << 10;
@@ -26,23 +36,68 @@ const INBOX_BYTES_KEPT: usize = 64 << 10;
 pub(crate) struct Pipe {
     socket: TcpStream,
     peer: SocketAddr,
+    /// Taken alone, or under `state`.
+    outbox: Mutex<Outbox>,
     state: Mutex<State>,
+    /// Wakes the thread that carries large frames.
+    carrier: Option<Waker>,
 }
 
 struct State {
     tls: Connection,
-    /// Bytes that the socket has not taken yet.
+    /// Encrypted bytes that the socket has not taken yet.
     unsent: usize,
-    /// Sends are gathered.
-    corked: bool,
-    /// See [`Pipe::gathered_at`].
-    gathered_at: Option<Nanos>,
     /// The other end takes nothing any more. It may have said something before.
     deaf: bool,
     /// Why nothing can be sent.
     why: Option<ErrorKind>,
     /// Nothing comes or goes any more.
     broken: bool,
+}
+
+/// Frames that are to be sent, in their order.
+#[derive(Default)]
+struct Outbox {
+    frames: VecDeque<Frames>,
+    /// Bytes on the network.
+    bytes: usize,
+    /// They are not to wait for more.
+    due: bool,
+    /// They wait whatever is said.
+    corked: bool,
+    /// See [`Pipe::gathered_at`].
+    gathered_at: Option<Nanos>,
+}
+
+enum Frames {
+    /// Some, one after the other.
+    Small(Vec<u8>),
+    Large(Arc<Vec<u8>>),
+}
+
+impl Outbox {
+    fn push(&mut self, frame: &[u8]) {
+        self.bytes += encrypted_len(frame.len());
+        match self.frames.back_mut() {
+            Some(Frames::Small(frames)) => frames.extend_from_slice(frame),
+            _ => self.frames.push_back(Frames::Small(frame.to_vec())),
+        }
+    }
+
+    fn push_large(&mut self, frame: Arc<Vec<u8>>) {
+        self.bytes += encrypted_len(frame.len());
+        self.frames.push_back(Frames::Large(frame));
+    }
+
+    fn is_due(&self) -> bool {
+        self.due && !self.corked
+    }
+
+    /// All that there are.
+    fn take(&mut self) -> VecDeque<Frames> {
+        (self.bytes, self.due, self.gathered_at) = (0, false, None);
+        std::mem::take(&mut self.frames)
+    }
 }
 
 /// What [`Pipe::receive`] found.
@@ -60,21 +115,27 @@ impl Pipe {
         Pipe {
             socket,
             peer,
-            state: Mutex::new(State {
-                tls,
-                unsent: 0,
-                corked: false,
-                gathered_at: None,
-                deaf: false,
-                why: None,
-                broken: false,
-            }),
+            outbox: Mutex::default(),
+            state: Mutex::new(State { tls, unsent: 0, deaf: false, why: None, broken: false }),
+            carrier: None,
         }
+    }
+
+    /// The same; whoever `carrier` wakes calls [`Pipe::carry`].
+    pub(crate) fn with_carrier(self, carrier: Waker) -> Pipe {
+        Pipe { carrier: Some(carrier), ..self }
+    }
+
+    /// What happens under the lock. Whoever had something to send meanwhile has left it.
+    fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let result = f(&mut self.state.lock());
+        self.carry();
+        result
     }
 
     /// Whether the other end has not yet shown who it is.
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.state.lock().tls.is_handshaking()
+        self.with_state(|state| state.tls.is_handshaking())
     }
 
     /// The address of the other end.
@@ -84,76 +145,91 @@ impl Pipe {
 
     /// The key that the other end has shown, once the handshake is over.
     pub(crate) fn peer_key(&self) -> Option<PublicKey> {
-        let state = self.state.lock();
-        if state.tls.is_handshaking() {
-            return None;
-        }
-        shown(state.tls.peer_certificates())
+        self.with_state(
+            |state| {
+                if state.tls.is_handshaking() { None } else { shown(state.tls.peer_certificates()) }
+            },
+        )
     }
 
     /// Sends a frame. One that cannot be sent is dropped: whoever receives will see the end.
     pub(crate) fn send(&self, frame: &[u8]) {
-        let mut state = self.state.lock();
-        if state.broken || state.deaf {
-            return;
-        }
-        state.unsent += encrypted_len(frame.len());
-        state.deaf |= state.tls.writer().write_all(frame).is_err();
-        if !state.corked {
-            self.push(&mut state);
+        let mut outbox = self.outbox.lock();
+        outbox.push(frame);
+        outbox.due = true;
+        drop(outbox);
+        self.carry();
+    }
+
+    /// The same; if it is large, the thread that carries those encrypts it.
+    pub(crate) fn send_large(&self, frame: &Arc<Vec<u8>>) {
+        let Some(carrier) = self.carrier.as_ref().filter(|_| frame.len() >= LARGE_BYTES) else {
+            return self.send(frame);
+        };
+        let mut outbox = self.outbox.lock();
+        outbox.push_large(frame.clone());
+        let is_told = std::mem::replace(&mut outbox.due, true);
+        drop(outbox);
+        if !is_told && carrier.wake().is_err() {
+            self.carry();
         }
     }
 
     /// Sends a frame with the next one that is sent, or at the next [`Pipe::flush`]; at once if
-    /// much has gathered.
-    pub(crate) fn gather(&self, frame: &[u8], now: Nanos) {
-        let mut state = self.state.lock();
-        if state.broken || state.deaf {
-            return;
+    /// much has gathered, or it is large.
+    pub(crate) fn gather(&self, frame: &Arc<Vec<u8>>, now: Nanos) {
+        if frame.len() >= LARGE_BYTES {
+            return self.send_large(frame);
         }
-        state.unsent += encrypted_len(frame.len());
-        state.deaf |= state.tls.writer().write_all(frame).is_err();
-        if state.unsent > GATHERED_BYTES_MAX && !state.corked {
-            self.push(&mut state);
-        } else {
-            state.gathered_at.get_or_insert(now);
-        }
+        let mut outbox = self.outbox.lock();
+        outbox.push(frame);
+        outbox.due |= outbox.bytes > GATHERED_BYTES_MAX;
+        outbox.gathered_at.get_or_insert(now);
+        drop(outbox);
+        self.carry();
     }
 
     /// Since when something has gathered.
     pub(crate) fn gathered_at(&self) -> Option<Nanos> {
-        self.state.lock().gathered_at
+        self.outbox.lock().gathered_at
     }
 
     /// Sends what [`Pipe::gather`] has gathered.
     pub(crate) fn flush(&self) {
-        let mut state = self.state.lock();
-        if !state.corked {
-            self.push(&mut state);
-        }
+        self.outbox.lock().due = true;
+        self.carry();
     }
 
     /// Gathers what is sent from now on.
     pub(crate) fn cork(&self) {
-        self.state.lock().corked = true;
+        self.outbox.lock().corked = true;
     }
 
     /// Sends what was gathered.
     pub(crate) fn uncork(&self) {
-        let mut state = self.state.lock();
-        state.corked = false;
-        self.push(&mut state);
+        self.outbox.lock().corked = false;
+        self.flush();
     }
 
     /// Whether the other end does not read what it is sent. One that has hung up is not waited for.
     pub(crate) fn is_clogged(&self) -> bool {
-        let state = self.state.lock();
-        state.unsent > CLOGGED_BYTES && !state.broken && !state.deaf
+        let waiting = self.outbox.lock().bytes;
+        self.with_state(|state| state.unsent + waiting > CLOGGED_BYTES && !state.broken && !state.deaf)
+    }
+
+    /// Encrypts what is to be sent and gives it to the socket, unless another thread is about it:
+    /// that one does this, too, after it.
+    pub(crate) fn carry(&self) {
+        while self.outbox.lock().is_due() {
+            let Some(mut state) = self.state.try_lock() else { return };
+            let frames = self.outbox.lock().take();
+            state.encrypt(frames);
+            self.push(&mut state);
+        }
     }
 
     /// Gives the socket what it takes.
     fn push(&self, state: &mut State) {
-        state.gathered_at = None;
         while state.tls.wants_write() && !state.broken && !state.deaf {
             match state.tls.write_tls(&mut &self.socket) {
                 Ok(0) => state.deaf = true,
@@ -173,7 +249,10 @@ impl Pipe {
     /// # Errors
     /// The connection is over: by the other end, by the network, or because what came is no TLS.
     pub(crate) fn receive(&self, inbox: &mut Inbox) -> io::Result<Received> {
-        let mut state = self.state.lock();
+        self.with_state(|state| self.receive_with(state, inbox))
+    }
+
+    fn receive_with(&self, state: &mut State, inbox: &mut Inbox) -> io::Result<Received> {
         let ended = |state: &mut State, e: io::Error| {
             self.push(state); // the alert that says why
             state.broken = true;
@@ -184,12 +263,12 @@ impl Pipe {
             return Err(state.why.unwrap_or(ErrorKind::ConnectionAborted).into());
         }
         match state.tls.read_tls(&mut &self.socket) {
-            Ok(0) => return ended(&mut state, ErrorKind::UnexpectedEof.into()),
+            Ok(0) => return ended(state, ErrorKind::UnexpectedEof.into()),
             Ok(_) => (),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
             // nobody says a second time that there are bytes
             Err(e) if e.kind() == ErrorKind::Interrupted => return Ok(Received::Some),
-            Err(e) => return ended(&mut state, e),
+            Err(e) => return ended(state, e),
         }
         match state.tls.process_new_packets() {
             Ok(found) => {
@@ -197,12 +276,12 @@ impl Pipe {
                 inbox.bytes.resize(begin + found.plaintext_bytes_to_read(), 0);
                 let read = state.tls.reader().read_exact(&mut inbox.bytes[begin..]);
                 if let Err(e) = read {
-                    return ended(&mut state, e);
+                    return ended(state, e);
                 }
             }
-            Err(e) => return ended(&mut state, io::Error::new(ErrorKind::InvalidData, e)),
+            Err(e) => return ended(state, io::Error::new(ErrorKind::InvalidData, e)),
         }
-        self.push(&mut state);
+        self.push(state);
         Ok(Received::Some)
     }
 
@@ -213,40 +292,44 @@ impl Pipe {
 
     /// Whether bytes wait for the socket.
     pub(crate) fn wants_write(&self) -> bool {
-        self.state.lock().tls.wants_write()
+        self.with_state(|state| state.tls.wants_write())
     }
 
     /// The socket takes bytes again; whether it took some.
     pub(crate) fn writable(&self) -> bool {
-        let mut state = self.state.lock();
-        let before = state.unsent;
-        if !state.corked {
-            self.push(&mut state);
-        }
-        state.unsent < before
+        self.with_state(|state| {
+            let before = state.unsent;
+            self.push(state);
+            state.unsent < before
+        })
     }
 
     /// Says that nothing more is sent. A socket that is closed with bytes that nobody has read
     /// takes back what the other end has not read: so the other end is to close first.
     pub(crate) fn end(&self) {
-        let mut state = self.state.lock();
-        state.tls.send_close_notify();
-        self.push(&mut state);
+        self.with_state(|state| self.say_goodbye(state));
         // it may be gone already
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
+    fn say_goodbye(&self, state: &mut State) {
+        let frames = self.outbox.lock().take();
+        state.encrypt(frames);
+        state.tls.send_close_notify();
+        self.push(state);
+    }
+
     /// Whether nothing comes any more.
     pub(crate) fn is_over(&self) -> bool {
-        self.state.lock().broken
+        self.with_state(|state| state.broken)
     }
 
     /// Ends it, for whoever receives too.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        state.tls.send_close_notify();
-        self.push(&mut state);
-        state.broken = true;
+        self.with_state(|state| {
+            self.say_goodbye(state);
+            state.broken = true;
+        });
         // it may be gone already
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -254,6 +337,23 @@ impl Pipe {
     /// The socket, to be told when bytes come.
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
+    }
+}
+
+impl State {
+    /// Encrypts frames, which are lost where nothing can be sent any more.
+    fn encrypt(&mut self, frames: VecDeque<Frames>) {
+        for frames in frames {
+            if self.broken || self.deaf {
+                return;
+            }
+            let bytes: &[u8] = match &frames {
+                Frames::Small(bytes) => bytes,
+                Frames::Large(bytes) => bytes,
+            };
+            self.unsent += encrypted_len(bytes.len());
+            self.deaf |= self.tls.writer().write_all(bytes).is_err();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{Ctx, Nanos};
 use leeward_fs::{Error, NodeId, Op, Reply};
 use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -37,6 +37,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_OF_SEVERAL_MAX: Duration = Duration::from_millis(250);
 /// How long a pause is when the server does not let this host in.
 const PAUSE_REFUSED: Duration = Duration::from_secs(5);
+
+/// What wakes the thread: the socket, and large frames that it is to send.
+const SOCKET: Token = Token(0);
+const CARRY: Token = Token(1);
 
 /// Inodes of one call that names those with references.
 const REFER_MAX: usize = 4096;
@@ -130,9 +134,10 @@ impl Shared {
         let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
         let tls = rustls::ClientConnection::new(self.tls.clone(), name);
         let tls = tls.map_err(|e| silent(io::Error::other(e)))?;
-        let mut pipe = Pipe::new(socket, address, tls.into());
+        let carrier = Waker::new(poll.registry(), CARRY).map_err(silent)?;
+        let mut pipe = Pipe::new(socket, address, tls.into()).with_carrier(carrier);
         let both = Interest::READABLE | Interest::WRITABLE;
-        poll.registry().register(pipe.socket_mut(), Token(0), both).map_err(silent)?;
+        poll.registry().register(pipe.socket_mut(), SOCKET, both).map_err(silent)?;
         let (session, invitation) = {
             let state = self.state.lock();
             (state.session, state.invitation)
@@ -277,7 +282,7 @@ impl Shared {
             {
                 return plain(&e);
             }
-            if link.pipe.wants_write() && link.pipe.gathered_at().is_none() {
+            if link.pipe.wants_write() {
                 link.pipe.writable();
             }
         }
@@ -430,7 +435,7 @@ impl Shared {
             pipe.send(&again);
         }
         for place in state.slots.foretold() {
-            pipe.send(state.slots.sending(place));
+            pipe.send_large(&state.slots.sending(place));
         }
         pipe.send(&frame(&ToServer::CaughtUp));
     }
@@ -546,7 +551,7 @@ impl Shared {
         // pages
         pipe.send(&frame(&ToServer::Ping { number: self.env.now(), term: self.copies.term() }));
         for place in state.slots.unanswered() {
-            pipe.send(state.slots.sending(place));
+            pipe.send_large(&state.slots.sending(place));
         }
         state.phase = Phase::Up(pipe.clone());
         true

@@ -78,7 +78,7 @@ impl Client {
             let frame = state.slots.sending(place);
             // while one is under way the next ones gather for a moment: the thread `remote` sends
             // them
-            if is_first { pipe.send(frame) } else { pipe.gather(frame, now) }
+            if is_first { pipe.send_large(&frame) } else { pipe.gather(&frame, now) }
         }
         drop(state);
         drop(behind);

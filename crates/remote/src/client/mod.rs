@@ -404,7 +404,7 @@ impl State {
     fn send(&mut self, places: impl IntoIterator<Item = u16>) {
         let Phase::Up(pipe) = &self.phase else { return };
         for place in places {
-            pipe.send(self.slots.sending(place));
+            pipe.send_large(&self.slots.sending(place));
         }
     }
 

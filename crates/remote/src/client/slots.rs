@@ -1,12 +1,13 @@
 //! Calls that are not answered, in their slots.
 
 use super::copies::Asked;
-use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, body_at, frame, unanswered_frame};
+use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame, unanswered_frame};
 use leeward_env::{Nanos, Told};
 use leeward_fs::locks::LockCall;
 use leeward_fs::sessions::Again;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Takes the answer to a call.
 pub(super) type Answer = Box<dyn FnOnce(Result<Reply>) + Send>;
@@ -24,7 +25,8 @@ const NO_SLOT: Slot = Slot { place: 0, number: 0 };
 
 /// A call that is not answered.
 pub(super) struct Outstanding {
-    frame: Vec<u8>,
+    /// As it is sent. Shared with the connection, which may not have sent it yet.
+    frame: Arc<Vec<u8>>,
     /// Bytes that its answer may have, if it reads.
     read_bytes: usize,
     /// Whether it does no harm to do it twice.
@@ -91,7 +93,7 @@ impl Outstanding {
         let is_foretold = matches!(&call, Call::InOrder(_, Some(_), _));
         let about_locks = matches!(&call, Call::Lock(..));
         let brings_data = matches!(&call, Call::Op(_, Op::Write { .. } | Op::Append { .. }));
-        let frame = frame(&ToServer::Call(NO_SLOT, call));
+        let frame = Arc::new(frame(&ToServer::Call(NO_SLOT, call)));
         let (sent, answer) = (false, Some(answer));
         Outstanding {
             frame,
@@ -115,14 +117,11 @@ impl Outstanding {
         }
     }
 
-    /// The change that it was, as [`crate::message::again_frame`] takes it, and the inodes that it
-    /// was about.
-    pub(super) fn take_change(&mut self, told: Told) -> (Box<[u8]>, Vec<NodeId>) {
-        let mut body = std::mem::take(&mut self.frame);
-        body.drain(..body_at(&body));
+    /// The message, and the inodes that it was about.
+    pub(super) fn take_change(&mut self, told: Told) -> (Arc<Vec<u8>>, Vec<NodeId>) {
         let mut of = std::mem::take(&mut self.of);
         of.extend((told.node > 0).then_some(NodeId(told.node)));
-        (body.into(), of)
+        (std::mem::take(&mut self.frame), of)
     }
 
     /// Gives it a place among calls that run in order.
@@ -138,10 +137,10 @@ impl Outstanding {
     /// Takes the answer away, as whoever asked has another one. What is left in the slot does
     /// nothing, unless the server has begun it already.
     fn give_up(&mut self) -> Option<Answer> {
-        let nothing = frame(&ToServer::Call(NO_SLOT, Call::Forget(Vec::new())));
-        let before = std::mem::replace(&mut self.frame, nothing);
+        let mut nothing = frame(&ToServer::Call(NO_SLOT, Call::Forget(Vec::new())));
         let slot = SLOT_AT..SLOT_AT + SLOT_BYTES;
-        self.frame[slot.clone()].copy_from_slice(&before[slot]);
+        nothing[slot.clone()].copy_from_slice(&self.frame[slot]);
+        self.frame = Arc::new(nothing);
         self.returns_references = true;
         self.answer.take()
     }
@@ -187,7 +186,7 @@ impl Outstanding {
     }
 
     fn put_slot(&mut self, slot: Slot) {
-        let at = &mut self.frame[SLOT_AT..];
+        let at = &mut Arc::make_mut(&mut self.frame)[SLOT_AT..];
         at[..2].copy_from_slice(&slot.place.to_le_bytes());
         at[2..6].copy_from_slice(&slot.number.to_le_bytes());
     }
@@ -282,13 +281,13 @@ impl Slots {
     }
 
     /// The frame of the call in a slot, which is sent now.
-    pub(super) fn sending(&mut self, place: u16) -> &[u8] {
+    pub(super) fn sending(&mut self, place: u16) -> Arc<Vec<u8>> {
         match &mut self.places[usize::from(place)].call {
             Some(call) => {
                 call.sent = true;
-                &call.frame
+                call.frame.clone()
             }
-            None => &[],
+            None => Arc::default(),
         }
     }
 
@@ -491,7 +490,7 @@ mod tests {
         for number in 1..4 {
             assert_eq!(slots.enter(call(true, &answers)), Some(0));
             let slot = Slot { place: 0, number };
-            assert_eq!(slot_of(slots.sending(0)), slot);
+            assert_eq!(slot_of(&slots.sending(0)), slot);
             assert!(slots.answered(Slot { place: 0, number: number - 1 }).is_none());
             assert!(slots.answered(Slot { place: 7, number }).is_none());
             let (done, next) = slots.answered(slot).expect("the call");
@@ -510,7 +509,7 @@ mod tests {
         assert_eq!(slots.enter(call(true, &answers)), None);
         let (_, next) = slots.answered(Slot { place: 5, number: 1 }).expect("a call");
         assert_eq!(next, Some(5));
-        assert_eq!(slot_of(slots.sending(5)), Slot { place: 5, number: 2 });
+        assert_eq!(slot_of(&slots.sending(5)), Slot { place: 5, number: 2 });
     }
 
     #[test]
@@ -624,9 +623,9 @@ mod tests {
         let (lost, returned) = slots.restart(false, Vec::new());
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.fail(Error::Stale));
-        assert_eq!(slot_of(slots.sending(2)), Slot { place: 2, number: 1 });
+        assert_eq!(slot_of(&slots.sending(2)), Slot { place: 2, number: 1 });
         assert_eq!(slots.expired(0).len(), 3);
-        let left = slots.sending(2).to_vec();
+        let left = slots.sending(2);
         let nothing = ToServer::Call(Slot { place: 2, number: 1 }, Call::Forget(Vec::new()));
         assert_eq!(message::<ToServer<'_>>(&left[4..]), Ok(nothing), "what is given up is not done later");
         assert!(slots.expired(0).is_empty() && slots.take_all().len() == 3);
@@ -641,7 +640,7 @@ mod tests {
         let (mut slots, answers) = (Slots::default(), Arc::default());
         let at = |number| Slot { place: 0, number };
         slots.enter(call(true, &answers)).expect("a slot");
-        assert_eq!(slot_of(slots.sending(0)), at(1));
+        assert_eq!(slot_of(&slots.sending(0)), at(1));
         slots.answered(at(1)).expect("the call");
         for (is_sent, next) in [(false, 2), (true, 4)] {
             assert_eq!(slots.enter(forget()), Some(0));
@@ -651,7 +650,7 @@ mod tests {
             let (lost, returned) = slots.come_back(false, vec![]);
             assert_eq!((lost.len(), returned.len()), (0, 1));
             assert_eq!(slots.enter(call(true, &answers)), Some(0));
-            assert_eq!(slot_of(slots.sending(0)), at(next), "was it sent: {is_sent}");
+            assert_eq!(slot_of(&slots.sending(0)), at(next), "was it sent: {is_sent}");
             slots.answered(at(next)).expect("the call");
         }
     }
@@ -681,6 +680,6 @@ mod tests {
         slots.come_back(false, vec![]);
         assert_eq!(slots.enter(forget()), Some(0));
         let next = Slot { place: 0, number: 2 };
-        assert_eq!(slot_of(slots.sending(0)), next, "it does not get the answer of the one before");
+        assert_eq!(slot_of(&slots.sending(0)), next, "it does not get the answer of the one before");
     }
 }

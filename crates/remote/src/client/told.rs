@@ -6,6 +6,7 @@ use crate::message::again_frame;
 use leeward_env::Told;
 use leeward_fs::NodeId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of such changes above which the server is asked to make all durable; above which further
 /// content waits; and above which all further changes do.
@@ -26,23 +27,23 @@ pub(super) struct ToldChanges {
 
 struct Change {
     told: Told,
-    /// Who asked, and the operation, as in messages.
-    body: Box<[u8]>,
+    /// The message by which it was asked for.
+    call: Arc<Vec<u8>>,
     /// Whose next fsync fails, if it is lost.
     of: Vec<NodeId>,
 }
 
 impl Change {
     fn bytes(&self) -> usize {
-        self.body.len() + CHANGE_BYTES
+        self.call.len() + CHANGE_BYTES
     }
 }
 
 impl ToldChanges {
     /// The client was told of a change.
     pub(super) fn add(&mut self, told: Told, call: &mut Outstanding) {
-        let (body, of) = call.take_change(told);
-        let change = Change { told, body, of };
+        let (call, of) = call.take_change(told);
+        let change = Change { told, call, of };
         self.bytes += change.bytes();
         if let Some(before) = self.all.insert(told.lsn, change) {
             self.bytes -= before.bytes();
@@ -77,7 +78,7 @@ impl ToldChanges {
 
     /// All that there are, as messages.
     pub(super) fn again(&self) -> impl Iterator<Item = Vec<u8>> {
-        self.all.values().map(|change| again_frame(&change.told, &change.body))
+        self.all.values().map(|change| again_frame(&change.told, &change.call))
     }
 
     /// A change is lost. The inodes that it was about.
