@@ -118,6 +118,8 @@ crate::wire_structures! {
 thread_local! {
     /// What the last change on this thread came to.
     static TOLD: Cell<Option<Told>> = const { Cell::new(None) };
+    /// Whether a front end was told of a change on this thread.
+    static ANNOUNCED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What the change that this thread has just made for a client came to. To be called before the
@@ -129,6 +131,18 @@ pub fn take_told() -> Option<Told> {
 /// A change was made for a client.
 pub fn tell(told: Told) {
     TOLD.set(Some(told));
+}
+
+/// Whether this thread has announced something to a front end since it was asked last: whoever
+/// answers the change that it has just made waits until that is dropped there. What others have
+/// announced is theirs to wait for.
+pub fn take_announced() -> bool {
+    ANNOUNCED.take()
+}
+
+/// A front end is told of a change of this thread.
+pub fn announce() {
+    ANNOUNCED.set(true);
 }
 
 /// How a change can be done again.

@@ -383,7 +383,7 @@ impl<B: Backend> Door<B> {
         self.run(ctx, Op::SetXattr { node, name, value, mode }, answer_empty(to));
     }
 
-    fn lock_call(&self, ctx: Ctx, request: &Request<'_>, interrupted: bool, to: Answer) {
+    fn lock_call(&self, ctx: Ctx, request: &Request<'_>, to: Answer) {
         let (node, unique) = (NodeId(request.head.node), request.head.unique);
         match (&request.call, &self.locks) {
             (Call::Release(args), locks) => {
@@ -393,7 +393,8 @@ impl<B: Backend> Door<B> {
             (Call::Flush(args), Some(locks)) => locks.flush(node, args, to),
             (Call::GetLock(args), Some(locks)) => locks.test(&ctx, node, args, to),
             (&Call::SetLock { args, wait }, Some(locks)) => {
-                locks.set(&locks::Request { ctx: &ctx, node, unique, args, wait, interrupted }, to);
+                let pending = &*self.pending;
+                locks.set(&locks::Request { ctx: &ctx, node, unique, args, wait, pending }, to);
             }
             _ => to.error(libc::ENOSYS),
         }
@@ -413,7 +414,6 @@ impl<B: Backend> Handler for Door<B> {
     fn handle(&self, request: Request<'_>, to: Answer) {
         let ctx = ctx(&request.head);
         let node = NodeId(request.head.node);
-        let interrupted = self.has_locks() && self.pending.is_early(request.head.unique);
         let may_be_left = may_be_left(&request.call, self.gate.is_remote());
         let to = if may_be_left { to.interruptible(&self.pending, &request.head) } else { to };
         match request.call {
@@ -479,7 +479,7 @@ impl<B: Backend> Handler for Door<B> {
             Call::Open { .. } if !self.gate.is_remote() && !self.has_locks() => to.error(libc::ENOSYS),
             Call::Open { flags } => self.open(ctx, node, flags, to),
             Call::Flush(_) | Call::GetLock(_) | Call::SetLock { .. } | Call::Release(_) => {
-                self.lock_call(ctx, &request, interrupted, to);
+                self.lock_call(ctx, &request, to);
             }
             Call::OpenDir => self.open_dir(ctx, node, to),
             // the kernel asks nobody from now on

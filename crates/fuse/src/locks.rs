@@ -67,8 +67,8 @@ pub(crate) struct Request<'a> {
     pub(crate) unique: u64,
     pub(crate) args: abi::LkIn,
     pub(crate) wait: bool,
-    /// Whether its interrupt has come before it.
-    pub(crate) interrupted: bool,
+    /// Knows whether its interrupt has come before it.
+    pub(crate) pending: &'a Pending,
 }
 
 impl FileLocks {
@@ -106,7 +106,7 @@ impl FileLocks {
 
     /// Takes, converts or gives up a lock.
     pub(crate) fn set(self: &Arc<Self>, request: &Request<'_>, to: Reply) {
-        let &Request { ctx, node, unique, args, wait, interrupted } = request;
+        let &Request { ctx, node, unique, args, wait, pending } = request;
         let owner = owner_of(&args);
         let Some(mode) = mode_of(args.lock.kind) else {
             let answer = Box::new(move |result| answer(to, result));
@@ -115,7 +115,11 @@ impl FileLocks {
         if self.is_lost(args.handle) {
             return to.error(libc::EIO);
         }
-        self.note(args.handle, (node, owner), (unique, interrupted));
+        self.note(args.handle, (node, owner), unique);
+        // one that comes from now on finds it
+        if pending.has_signal(unique) {
+            self.interrupt(unique);
+        }
         let (of, ctx_then) = (self.clone(), *ctx);
         let answer = Box::new(move |result: Result<()>| {
             of.state.lock().waiting.remove(&unique);
@@ -138,11 +142,11 @@ impl FileLocks {
         }
     }
 
-    fn note(&self, handle: u64, key: Key, (unique, interrupted): (u64, bool)) {
+    fn note(&self, handle: u64, key: Key, unique: u64) {
         let mut state = self.state.lock();
         state.handles.entry(key).or_default().insert(handle);
         state.owners.entry(handle).or_default().insert(key);
-        state.waiting.insert(unique, Waiting { asked: false, interrupted });
+        state.waiting.insert(unique, Waiting::default());
     }
 
     /// Looks for a lock that is in the way.
@@ -249,6 +253,10 @@ pub(crate) fn interrupt(locks: Option<&FileLocks>, pending: &Arc<Pending>, uniqu
     // a server that is away cannot be asked: who is killed does not wait for it
     if !is_lock || is_remote {
         pending.interrupt(unique);
+    }
+    // it may have been noted since, after it was looked whether this has come
+    if !is_lock {
+        locks.map(|locks| locks.interrupt(unique));
     }
 }
 

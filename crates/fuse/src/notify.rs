@@ -1,17 +1,17 @@
 //! Tells the kernel to drop what it caches of a name or an inode that changed without its doing.
 //!
 //! The kernel takes the inode's lock to do so, and whoever holds that lock may be waiting for an
-//! answer of ours: hence a thread of its own, which alone may wait there. Its queue is bounded;
-//! announcing to a full queue waits.
+//! answer of ours: hence a thread of its own, which alone may wait there. Whoever announces a
+//! change does not wait: it may hold what the kernel's lock waits for. Those who answer other
+//! machines do, for a second.
 
 use crate::kernel::Device;
 use leeward_env::Env;
 use leeward_fs::{NodeId, Watcher};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-const QUEUE_MAX: usize = 65_536;
 /// How long somebody waits for the kernel to have been told.
 const HEARD_WAIT: Duration = Duration::from_secs(1);
 
@@ -24,14 +24,14 @@ enum Change {
 
 /// What the file system announces changes to.
 pub(crate) struct Announcer {
-    queue: SyncSender<Change>,
+    queue: Sender<Change>,
     kernel: Arc<Device>,
 }
 
 impl Announcer {
     /// Starts the thread; it ends when the announcer is gone or the kernel's end is.
     pub(crate) fn start(env: &Env, kernel: Arc<Device>) -> Announcer {
-        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let (sender, receiver) = channel();
         let told = kernel.clone();
         env.spawn("fuse-notify", move || serve(&receiver, &told));
         Announcer { queue: sender, kernel }

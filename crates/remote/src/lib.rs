@@ -19,6 +19,7 @@ use bolero as _;
 mod client;
 mod keys;
 pub mod message;
+mod on_drop;
 mod pipe;
 mod server;
 

@@ -43,7 +43,7 @@ use leeward_fs::flows::FlowSettings;
 use leeward_fs::{Engine, Error, NodeId, Op, Reply, Result};
 use leeward_gate::{FairQueue, Line, Share, Turn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -118,6 +118,9 @@ pub(crate) struct Shared {
     runner: Condvar,
     jobs: Mutex<Jobs>,
     waiting: Waiting,
+    /// The same for changes that a machine has told its programs of: others of the same user may
+    /// wait until that machine has sent them.
+    told: Waiting,
     /// Bytes of waiting requests.
     held: Held,
     failures: FailureLog,
@@ -225,7 +228,7 @@ impl Gate {
 
     /// A gate that gets groups of users and jobs of processes from `people`.
     pub fn with_people(fs: Arc<dyn Engine>, env: &Env, options: Options, people: Arc<dyn People>) -> Gate {
-        let (waiting, failures) = (Waiting::new(env), FailureLog::new(env));
+        let (waiting, told, failures) = (Waiting::new(env), Waiting::new(env), FailureLog::new(env));
         let gate = Gate::of(Arc::new(Shared {
             fs,
             env: env.clone(),
@@ -236,6 +239,7 @@ impl Gate {
             runner: Condvar::new(),
             jobs: Mutex::default(),
             waiting,
+            told,
             held: Held::default(),
             failures,
             locks: OnceLock::new(),
@@ -356,7 +360,7 @@ impl Gate {
 
     /// What flows have used and waited so far.
     pub fn report(&self) -> Report {
-        let for_thread = self.0.waiting.backlog().0;
+        let for_thread = self.0.for_thread();
         let now = self.0.env.now();
         let state = self.0.state.lock();
         let jobs = self.0.jobs.lock();
@@ -365,7 +369,7 @@ impl Gate {
 
     /// Sums over flows, for metrics.
     pub fn totals(&self) -> Totals {
-        let for_thread = self.0.waiting.backlog().0;
+        let for_thread = self.0.for_thread();
         let state = self.0.state.lock();
         state.ledger.totals(state.waiting(for_thread))
     }
@@ -406,9 +410,8 @@ impl Gate {
         let mut arrival = self.arrive(ctx, op.moved_bytes());
         arrival.asked = !matches!(op, Op::Forget { .. });
         if let Some(turn) = self.pass(&mut arrival) {
-            let account = self.attempt(arrival, (op, keep), answer);
-            self.leave(turn, &arrival, account);
-            return;
+            let account = caught(|| self.attempt(arrival, (op, keep), answer));
+            return self.leave(turn, &arrival, account);
         }
         let kept = self.keep(&arrival, (op, keep));
         let bytes = kept.op.byte_count();
@@ -477,7 +480,7 @@ impl Gate {
         };
         match self.pass(&mut arrival) {
             Some(turn) => {
-                let account = perform(self, arrival);
+                let account = caught(|| perform(self, arrival));
                 self.leave(turn, &arrival, account);
             }
             None => self.queue(arrival, 0, perform),
@@ -506,7 +509,7 @@ impl Gate {
         let begun = self.0.env.now();
         arrival.waits.add(Cause::Turn, behind, begun.saturating_sub(at));
         waits::take();
-        step();
+        let done = catch_unwind(AssertUnwindSafe(step));
         arrival.waits.add_all(&waits::take());
         let now = self.0.env.now();
         let mut state = self.0.state.lock();
@@ -518,6 +521,9 @@ impl Gate {
         state.ledger.enter_work((ctx.flow, volume), (at, begun, now), &arrival.waits);
         drop(state);
         drop(running);
+        if let Err(panic) = done {
+            resume_unwind(panic);
+        }
     }
 
     /// Returns references.
@@ -627,11 +633,7 @@ impl Gate {
         let begun = self.0.env.now();
         let mut arrival = queued.arrival;
         arrival.waits.add(queued.cause, queued.behind, begun.saturating_sub(arrival.at));
-        let job = AssertUnwindSafe(|| (queued.job)(self, arrival));
-        let account = catch_unwind(job).unwrap_or_else(|panic| {
-            tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
-            None
-        });
+        let account = caught(|| (queued.job)(self, arrival));
         self.end(turn, begun, account)
     }
 
@@ -716,8 +718,9 @@ impl Gate {
         run: impl FnOnce(&Ctx) -> Outcome + Send + 'static,
     ) {
         let gate = self.clone();
-        let (asked, behind) = (self.0.env.now(), self.0.waiting.backlog().1);
-        self.0.waiting.submit(arrival.line, arrival.share.weight, move || {
+        let threads = if arrival.ctx.foretold.is_some() { &self.0.told } else { &self.0.waiting };
+        let (asked, behind) = (self.0.env.now(), threads.backlog().1);
+        threads.submit(arrival.line, arrival.share.weight, move || {
             let begun = gate.0.env.now();
             waits::take();
             let outcome = run(&arrival.ctx.with_wait(Wait::Allowed));
@@ -740,6 +743,22 @@ impl Gate {
         let Arrival { line, at, .. } = *arrival;
         Account::new((line.flow, line.class, &arrival.ctx), op, outcome, at, waits)
     }
+}
+
+impl Shared {
+    /// Requests that wait for a thread.
+    fn for_thread(&self) -> usize {
+        self.waiting.backlog().0 + self.told.backlog().0
+    }
+}
+
+/// What a turn came to. Where it ends in a panic the answer is lost, and the turn is not: it would
+/// hold its slot for ever.
+fn caught(turn: impl FnOnce() -> Option<Account>) -> Option<Account> {
+    catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
+        tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
+        None
+    })
 }
 
 impl GateState {

@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::disallowed_methods)]
 
 use leeward_env::waits::{self, Cause};
-use leeward_env::{Class, Ctx, Door, Env, Flow, Nanos, Wait, Work};
+use leeward_env::{Class, Ctx, Door, Env, Flow, Foretold, Nanos, Wait, Work};
 use leeward_fs::flows::{FlowRecord, FlowSettings, UserOrGroup};
 use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
 use leeward_vfs::ledger::ROWS_MAX;
@@ -273,6 +273,46 @@ fn a_panic_is_an_error_and_frees_its_slot() {
     }
     assert!(asked(&gate, 1, NodeId(9)).recv_timeout(PATIENCE).expect("an answer").is_ok());
     until("errors are counted", || gate.report().flows.iter().any(|f| f.usage.errors == 3));
+}
+
+/// Whoever answers may have a bug, too: in a turn at once, in one that was queued, in several
+/// operations of a request, and in the background.
+#[test]
+fn an_answer_that_panics_frees_its_slot() {
+    let (fs, gate) = shared_gate(2, true);
+    for _ in 0..3 {
+        gate.run(user(1), read(NodeId(9)), |_| panic!("as told"));
+        gate.run_all(user(1), (read(NodeId(9)), 0), (), |_, ()| panic!("as told"));
+        let turns = fs.turns.lock().clone().expect("given");
+        let step = thread::spawn(move || turns.in_turn(&Ctx::system(), 3, &mut || panic!("as told")));
+        assert!(step.join().is_err(), "whoever does the step is told");
+    }
+    let held = asked(&gate, 1, STANDS);
+    until("it is inside", || fs.order.lock().last() == Some(&1));
+    gate.run(user(2), read(NodeId(9)), |_| panic!("as told"));
+    fs.release();
+    held.recv_timeout(PATIENCE).expect("an answer").expect("read");
+    assert!(asked(&gate, 3, NodeId(9)).recv_timeout(PATIENCE).expect("a slot is free").is_ok());
+}
+
+/// Requests of a user may wait until a machine has sent what it has told its programs; that may be
+/// more of the same user, and may have to wait itself.
+#[test]
+fn what_was_told_before_waits_for_no_thread_of_those_who_wait_for_it() {
+    let (fs, gate) = shared_gate(2, true);
+    let (done, hung) = channel();
+    for _ in 0..100 {
+        let done = done.clone();
+        gate.run(user(1), Op::Fsync { node: HANGS }, move |_| _ = done.send(()));
+    }
+    let of_one = leeward_env::limits::BLOCKING_THREADS_MAX * 3 / 4;
+    until("the user has all threads that one may have", || *fs.hanging.lock() == of_one);
+    let told = Ctx { foretold: Some(Foretold::default()), door: Door::Remote, ..user(1) };
+    let (answered, answer) = channel();
+    gate.run(told, read(WAITS), move |result| _ = answered.send(result));
+    answer.recv_timeout(PATIENCE).expect("an answer while the others wait").expect("read");
+    fs.mend();
+    (0..100).for_each(|_| hung.recv_timeout(PATIENCE).expect("answered in the end"));
 }
 
 #[test]

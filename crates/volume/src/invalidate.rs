@@ -6,7 +6,7 @@
 
 use crate::shard::Shard;
 use leeward_env::{Ctx, Door};
-use leeward_fs::{Change, Effect, NodeId, Op};
+use leeward_fs::{Change, Effect, NodeId, Op, sessions};
 use std::sync::atomic::Ordering;
 
 impl Shard {
@@ -39,7 +39,7 @@ impl Shard {
             if dir.is_view() {
                 self.invalidate_inode(dir);
             }
-            self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
+            self.note_announced();
         }
     }
 
@@ -54,8 +54,13 @@ impl Shard {
         let is_private = !ctx.door.is_kernel() && self.lock().orphans.contains(&node);
         if !is_private && self.is_known(node) {
             self.invalidate_inode(node);
-            self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
+            self.note_announced();
         }
+    }
+
+    fn note_announced(&self) {
+        self.invalidations.sent.fetch_add(1, Ordering::AcqRel);
+        sessions::announce();
     }
 
     /// Whether front ends have yet to drop entries.

@@ -8,13 +8,14 @@ use crate::message::{
     message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
-use leeward_env::{Ctx, Nanos};
+use leeward_env::{Ctx, Nanos, panic_text};
 use leeward_fs::{Error, NodeId, Op, Reply};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -74,7 +75,12 @@ fn run(shared: &Weak<Shared>, first: Link) {
         match link.take().map_or_else(|| shared.connect(), Ok) {
             Ok(link) => {
                 pause = PAUSE_FIRST;
-                let why = shared.serve(link);
+                let pipe = link.pipe.clone();
+                let served = catch_unwind(AssertUnwindSafe(|| shared.serve(link)));
+                let why = served.unwrap_or_else(|panic| {
+                    pipe.close();
+                    format!("an answer ended in a panic: {}", panic_text(&*panic))
+                });
                 shared.lost(&why);
                 shared.pause(pause);
             }
@@ -311,7 +317,10 @@ impl Shared {
             }
             ToClient::Again { result: Ok(()), .. } => Ok(()),
             ToClient::Again { lsn, result: Err(e) } => {
-                let of = self.state.lock().told.lost(lsn);
+                let mut state = self.state.lock();
+                let of = state.told.lost(lsn);
+                state.hold_changes();
+                drop(state);
                 tracing::error!(
                     "{}: a change was lost with the server ({e}); the next fsync of its file fails",
                     self.server

@@ -7,6 +7,7 @@
 
 use super::Shared;
 use crate::message::{Leased, Slot};
+use crate::on_drop::OnDrop;
 use crate::pipe::Pipe;
 use leeward_env::{Nanos, Told};
 use leeward_fs::{NodeId, Reply, Result};
@@ -118,13 +119,14 @@ impl Shared {
     /// anyway: the kernel asks for attributes before it uses the pages.
     pub(super) fn when_dropped(&self, nodes: Vec<NodeId>, then: impl FnOnce() + Send + 'static) {
         let watcher = self.watcher.lock().clone();
-        match watcher.filter(|_| !nodes.is_empty()) {
-            None => then(),
-            Some(watcher) => self.droppers.run(move || {
+        let then = OnDrop::new(then);
+        if let Some(watcher) = watcher.filter(|_| !nodes.is_empty()) {
+            // where the system refuses a thread it goes on at once
+            self.droppers.run(move || {
+                let _then = then;
                 nodes.iter().for_each(|node| watcher.inode_changed(*node));
                 watcher.wait_applied();
-                then();
-            }),
+            });
         }
     }
 }

@@ -11,6 +11,7 @@ use super::Shared;
 use super::admit::Grant;
 use super::session::{Answer, Session};
 use crate::message::{Caller, Command};
+use crate::on_drop::OnDrop;
 use leeward_env::{Ctx, Env, Nanos, Wait};
 use leeward_fs::{Error, Reply, Result};
 use parking_lot::{Condvar, Mutex};
@@ -211,9 +212,11 @@ fn begin(shared: &Arc<Shared>, session: &Session, caller: &Caller, text: &[u8]) 
     let (number, given) = shared.commands.add(session, &asker.host, shared.env.awake())?;
     let (of, text) = (shared.clone(), text.to_vec());
     let spawned = shared.env.try_spawn("serve-command", move || {
+        let _done = OnDrop::new(|| {
+            given.end();
+            of.commands.done(number);
+        });
         of.hosts.command(&asker, &text, &given, &mut |piece| of.commands.tell(number, piece));
-        given.end();
-        of.commands.done(number);
     });
     if spawned.is_err() {
         shared.commands.end(session, number);

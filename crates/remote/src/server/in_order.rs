@@ -9,6 +9,7 @@ use super::losses::WAS_SILENT;
 use super::session::{Answer, Like, Session};
 use super::{Shared, admit};
 use crate::message::{Behind, Caller, Slot};
+use crate::on_drop::OnDrop;
 use leeward_env::{CallNumber, Ctx, Foretold, Wait};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Effect, Error, Op, Reply, Result};
@@ -128,17 +129,6 @@ fn go_on(shared: &Arc<Shared>, session: &Arc<Session>, user: u32) {
     }
 }
 
-/// Goes on with a line when it is dropped: also where an answer ends in a panic.
-struct Then<F: FnOnce()>(Option<F>);
-
-impl<F: FnOnce()> Drop for Then<F> {
-    fn drop(&mut self) {
-        if let Some(then) = self.0.take() {
-            then();
-        }
-    }
-}
-
 /// Starts an operation. The line goes on when a change ends.
 fn start(shared: &Arc<Shared>, session: &Arc<Session>, coming: Coming<'_>, answer: Answer) {
     let user = coming.caller.uid;
@@ -174,7 +164,7 @@ fn run(
     after_crash: bool,
     then: impl FnOnce() + Send + 'static,
 ) {
-    let then = Then(Some(then));
+    let then = OnDrop::new(then);
     // what its client has told its program, and is lost if it is refused
     let told = coming.behind.filter(|_| session.is_lasting());
     let told = told.map(|_| (coming.caller.uid, admit::nodes_of(&coming.op)));

@@ -9,12 +9,13 @@ use super::Shared;
 use super::admit::{self, NOBODY};
 use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Nanos, Wait};
+use leeward_env::{Ctx, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::Wire;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -213,7 +214,11 @@ fn begin(shared: &Arc<Shared>, session: &Arc<Session>, (uid, token): (u32, Secre
     let (of, to) = (shared.clone(), session.clone());
     let is_one_more = shared.logging_in.fetch_add(1, Ordering::AcqRel) < JUDGED_AT_ONCE_MAX;
     let judge = move || {
-        let said = log_in(&of, &to, uid, token);
+        let judged = catch_unwind(AssertUnwindSafe(|| log_in(&of, &to, uid, token)));
+        let said = judged.unwrap_or_else(|panic| {
+            tracing::error!("a token could not be judged: panic: {}", panic_text(&*panic));
+            LoginAnswer::Later("the server could not judge the token: its log says why".into())
+        });
         of.logging_in.fetch_sub(1, Ordering::AcqRel);
         end(&of, &to, (uid, number), said);
     };

@@ -37,7 +37,7 @@ use crate::message::{
     LoginAnswer, NUMBERS_AT_ONCE, Refusal, ServerList, SessionId, Standing, ToClient, frame,
 };
 use connection::{Connection, Conversation, Letting, Next};
-use leeward_env::{Env, Nanos, Term, Wait};
+use leeward_env::{Env, Nanos, Term, Wait, panic_text};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::Sessions;
@@ -53,6 +53,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
@@ -542,7 +543,11 @@ impl Shared {
     fn go_on(self: &Arc<Self>, token: usize, talks: &mut FxHashMap<usize, Conversation>) -> Next {
         let Some(connection) = self.connections.lock().get(&token).cloned() else { return Next::End };
         let talk = talks.entry(token).or_insert_with(|| Conversation::new(self, &connection));
-        let next = talk.go_on();
+        // the other connections of this thread go on
+        let next = catch_unwind(AssertUnwindSafe(|| talk.go_on())).unwrap_or_else(|panic| {
+            tracing::error!("a connection ends: panic: {}", panic_text(&*panic));
+            Next::End
+        });
         if next == Next::End {
             talks.remove(&token);
             self.drop_connection(token, &connection);

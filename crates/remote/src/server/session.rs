@@ -8,7 +8,7 @@ use super::logins::{self, Logins};
 use crate::Hosts;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
-use leeward_env::{Ctx, Door, Nanos, Told};
+use leeward_env::{Ctx, Door, Nanos, Told, panic_text};
 use leeward_fs::leases::{self, Granted, Leases};
 use leeward_fs::locks::LockReply;
 use leeward_fs::sessions::{self, Outcome, SessionRecord};
@@ -17,6 +17,7 @@ use leeward_vfs::Gate;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -785,7 +786,7 @@ impl Answer {
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
-        let told = sessions::take_told();
+        let (told, has_announced) = (sessions::take_told(), sessions::take_announced());
         let is_told = self.session.is_lasting() && like.is_some_and(|like| like.changes) && result.is_ok();
         let leased = (leased(like, &result), told.filter(|_| is_told));
         if result.as_ref().is_err_and(|e| self.is_undone_by(e)) {
@@ -802,7 +803,7 @@ impl Answer {
             self.session.note_views(reply);
         }
         let changes = like.is_some_and(|like| like.changes);
-        if changes && result.is_ok() && self.gate.fs().is_invalidating() {
+        if changes && result.is_ok() && has_announced && self.gate.fs().is_invalidating() {
             // the thread ends with the server only
             let _ = self.settle.send(Settled { session: self.session.clone(), slot, leased, result });
             return;
@@ -834,7 +835,10 @@ pub(super) fn settle(gate: &Gate, settled: &Receiver<Settled>) {
         let all: Vec<Settled> = std::iter::once(first).chain(settled.try_iter()).collect();
         gate.fs().wait_invalidated();
         for Settled { session, slot, leased, result } in all {
-            session.answered(slot, result, leased, true);
+            let answer = AssertUnwindSafe(|| session.answered(slot, result, leased, true));
+            if let Err(panic) = catch_unwind(answer) {
+                tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ impl Gate {
             let wait = held.map_or(IDLE, |until| Duration::from_nanos(until.saturating_sub(now)));
             state.alarm_at = Some(now + wait.as_nanos() as Nanos);
             let timed_out = self.0.alarm.wait_for(&mut state, wait).timed_out();
-            if timed_out && held.is_none() && state.queue.held_until().is_none() {
+            if timed_out && held.is_none() && state.queue.held_until().is_none() && !state.queue.has_ready() {
                 state.alarm_at = None;
                 return;
             }

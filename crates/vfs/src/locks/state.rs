@@ -427,8 +427,11 @@ impl State {
             let Some(waiter) = self.drop_waiter(id) else { continue };
             let place = waiter.place;
             let is_converted = self.begin_conversion(place, waiter.owner, waiter.lock.mode);
-            answers.extend(self.decide(waiter));
-            if is_converted {
+            let decided = self.decide(waiter);
+            // who has made an exclusive lock a shared one lets others in
+            let lets_in = is_converted || matches!(decided, Some((_, Ok(()))));
+            answers.extend(decided);
+            if lets_in {
                 self.wake(place, answers);
             }
         }

@@ -253,6 +253,21 @@ fn in_the_grace_only_what_is_told_is_taken() {
     assert!(rig.change(|state, answers| state.tell(2, &told(B, NodeId(8), 50, 50), answers)));
 }
 
+/// Who asks for less than it has lets others in, also where both have asked before the grace ends.
+#[test]
+fn who_gives_up_a_part_at_the_end_of_the_grace_lets_others_in() {
+    let mut rig = Rig::in_grace(Some(100));
+    let lock = FileLock { range: LockRange { first: 0, last: 9 }, mode: Exclusive, pid: 1 };
+    let told = OwnedLock { node: FILE, owner: LockOwner { kind: Posix, number: A.1 }, lock };
+    assert!(rig.change(|state, answers| state.tell(1, &told, answers)));
+    assert_eq!(rig.wait(B, 2, (0, 9), Shared), None);
+    assert_eq!(rig.wait(A, 3, (0, 9), Shared), None);
+    rig.change(|state, answers| state.tick(100, answers));
+    let mut told = rig.told();
+    told.sort_unstable_by_key(|(ticket, _)| *ticket);
+    assert_eq!(told, [(2, Ok(())), (3, Ok(()))]);
+}
+
 #[test]
 fn senseless_requests_and_too_many_are_refused() {
     let mut rig = Rig::new();
