@@ -133,9 +133,9 @@ pub fn tell(told: Told) {
     TOLD.set(Some(told));
 }
 
-/// Whether this thread has announced something to a front end since it was asked last: whoever
-/// answers the change that it has just made waits until that is dropped there. What others have
-/// announced is theirs to wait for.
+/// Whether the change that this thread has just made was announced to a front end: whoever answers
+/// it waits until that is dropped there. What others have announced is theirs to wait for. To be
+/// called before the operation as well.
 pub fn take_announced() -> bool {
     ANNOUNCED.take()
 }

@@ -1,4 +1,14 @@
-//! What is done whatever happens.
+//! What is done whatever happens, and what others do not suffer from.
+
+use leeward_env::panic_text;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Does something for one among many: a panic in it is noted, and the others go on.
+pub(crate) fn guarded(run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
+    }
+}
 
 /// Does something when it is dropped: also where the work before it ends in a panic, or is never
 /// begun.

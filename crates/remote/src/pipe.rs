@@ -13,7 +13,7 @@ use crate::keys::{PublicKey, shown};
 use leeward_env::Nanos;
 use mio::Waker;
 use mio::net::TcpStream;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::Connection;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -67,6 +67,10 @@ struct Outbox {
     corked: bool,
     /// See [`Pipe::gathered_at`].
     gathered_at: Option<Nanos>,
+    /// Some are large, and so left to the carrier.
+    has_large: bool,
+    /// The carrier was woken since it took frames last.
+    is_called: bool,
 }
 
 enum Frames {
@@ -87,6 +91,7 @@ impl Outbox {
     fn push_large(&mut self, frame: Arc<Vec<u8>>) {
         self.bytes += encrypted_len(frame.len());
         self.frames.push_back(Frames::Large(frame));
+        self.has_large = true;
     }
 
     fn is_due(&self) -> bool {
@@ -95,8 +100,8 @@ impl Outbox {
 
     /// All that there are.
     fn take(&mut self) -> VecDeque<Frames> {
-        (self.bytes, self.due, self.gathered_at) = (0, false, None);
-        std::mem::take(&mut self.frames)
+        let corked = self.corked;
+        std::mem::replace(self, Outbox { corked, ..Outbox::default() }).frames
     }
 }
 
@@ -157,20 +162,29 @@ impl Pipe {
         let mut outbox = self.outbox.lock();
         outbox.push(frame);
         outbox.due = true;
-        drop(outbox);
-        self.carry();
+        self.send_off(outbox);
     }
 
     /// The same; if it is large, the thread that carries those encrypts it.
     pub(crate) fn send_large(&self, frame: &Arc<Vec<u8>>) {
-        let Some(carrier) = self.carrier.as_ref().filter(|_| frame.len() >= LARGE_BYTES) else {
+        if self.carrier.is_none() || frame.len() < LARGE_BYTES {
             return self.send(frame);
-        };
+        }
         let mut outbox = self.outbox.lock();
         outbox.push_large(frame.clone());
-        let is_told = std::mem::replace(&mut outbox.due, true);
+        outbox.due = true;
+        self.send_off(outbox);
+    }
+
+    /// Sees to it that what is due is sent: here, or by the carrier where some of it is large.
+    fn send_off(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        let Some(carrier) = self.carrier.as_ref().filter(|_| outbox.has_large) else {
+            drop(outbox);
+            return self.carry();
+        };
+        let is_called = std::mem::replace(&mut outbox.is_called, true);
         drop(outbox);
-        if !is_told && carrier.wake().is_err() {
+        if !is_called && carrier.wake().is_err() {
             self.carry();
         }
     }
@@ -185,8 +199,7 @@ impl Pipe {
         outbox.push(frame);
         outbox.due |= outbox.bytes > GATHERED_BYTES_MAX;
         outbox.gathered_at.get_or_insert(now);
-        drop(outbox);
-        self.carry();
+        self.send_off(outbox);
     }
 
     /// Since when something has gathered.
@@ -196,8 +209,9 @@ impl Pipe {
 
     /// Sends what [`Pipe::gather`] has gathered.
     pub(crate) fn flush(&self) {
-        self.outbox.lock().due = true;
-        self.carry();
+        let mut outbox = self.outbox.lock();
+        outbox.due = true;
+        self.send_off(outbox);
     }
 
     /// Gathers what is sent from now on.

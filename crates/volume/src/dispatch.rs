@@ -20,6 +20,7 @@ impl Shard {
             leases::take_granted();
             sessions::take_told();
         }
+        sessions::take_announced();
         let is_lasting = ctx.client > 0 && op.again() == Again::Never;
         if is_lasting {
             Self::may_wait(ctx)?;

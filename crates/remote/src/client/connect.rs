@@ -7,6 +7,7 @@ use crate::message::{
     Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Slot, Standing, ToClient, ToServer, VERSION, frame,
     message,
 };
+use crate::on_drop::guarded;
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{Ctx, Nanos, panic_text};
 use leeward_fs::{Error, NodeId, Op, Reply};
@@ -81,14 +82,14 @@ fn run(shared: &Weak<Shared>, first: Link) {
                     pipe.close();
                     format!("an answer ended in a panic: {}", panic_text(&*panic))
                 });
-                shared.lost(&why);
+                guarded(|| shared.lost(&why));
                 shared.pause(pause);
             }
             Err(unreachable) => {
                 if let Unreachable::Refused(_) = unreachable {
                     pause = PAUSE_REFUSED;
                 }
-                shared.still_away(&unreachable);
+                guarded(|| shared.still_away(&unreachable));
                 shared.pause(pause);
                 let most = if shared.servers.all().len() > 1 { PAUSE_OF_SEVERAL_MAX } else { PAUSE_MAX };
                 pause = (pause * 2).min(most.max(pause));
@@ -451,8 +452,7 @@ impl Shared {
 
     /// The server takes calls.
     fn ready(self: &Arc<Self>, pipe: &Arc<Pipe>) -> io::Result<()> {
-        let standing = self.state.lock().standing.take();
-        let Some(standing) = standing else { return Ok(()) };
+        let Some(standing) = self.state.lock().standing else { return Ok(()) };
         if standing == Standing::Known {
             self.go_on();
         }
@@ -461,6 +461,7 @@ impl Shared {
             pipe.close();
             return Err(io::Error::other("the mount has ended"));
         }
+        self.state.lock().standing = None;
         Client(self.clone()).take_up_locks();
         if standing == Standing::Known {
             self.refer();
@@ -514,8 +515,6 @@ impl Shared {
         let told = if is_same_server { Vec::new() } else { state.told.take_all() };
         let (lost, returned) = state.slots.restart(in_order, tell);
         drop(state);
-        // the server has taken back what the session held
-        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing, |_| ()));
         let mut files = self.files.lock();
         match (in_order, is_same_server) {
             (true, _) => files.closed(),
@@ -528,6 +527,8 @@ impl Shared {
             }
         }
         drop(files);
+        // the server has taken back what the session held
+        returned.into_iter().for_each(|call| _ = call.answer(Ok(Reply::Done), &Leased::Nothing, |_| ()));
         let why = "the server knows the session no more, and whether this was done is not known";
         lost.into_iter().for_each(|call| call.fail(Error::Io(why.into())));
     }

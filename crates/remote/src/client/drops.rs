@@ -7,7 +7,7 @@
 
 use super::Shared;
 use crate::message::{Leased, Slot};
-use crate::on_drop::OnDrop;
+use crate::on_drop::{OnDrop, guarded};
 use crate::pipe::Pipe;
 use leeward_env::{Nanos, Told};
 use leeward_fs::{NodeId, Reply, Result};
@@ -73,7 +73,9 @@ impl Shared {
             let answers = std::mem::take(&mut deferred.answers);
             deferred.giving = true;
             drop(deferred);
-            answers.into_iter().for_each(|(pipe, slot, answer)| self.answered(&pipe, slot, answer));
+            for (pipe, slot, answer) in answers {
+                guarded(|| self.answered(&pipe, slot, answer));
+            }
             self.deferred.lock().giving = false;
         }
     }

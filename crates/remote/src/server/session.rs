@@ -8,7 +8,8 @@ use super::logins::{self, Logins};
 use crate::Hosts;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
-use leeward_env::{Ctx, Door, Nanos, Told, panic_text};
+use crate::on_drop::guarded;
+use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
 use leeward_fs::locks::LockReply;
 use leeward_fs::sessions::{self, Outcome, SessionRecord};
@@ -17,7 +18,6 @@ use leeward_vfs::Gate;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -835,10 +835,7 @@ pub(super) fn settle(gate: &Gate, settled: &Receiver<Settled>) {
         let all: Vec<Settled> = std::iter::once(first).chain(settled.try_iter()).collect();
         gate.fs().wait_invalidated();
         for Settled { session, slot, leased, result } in all {
-            let answer = AssertUnwindSafe(|| session.answered(slot, result, leased, true));
-            if let Err(panic) = catch_unwind(answer) {
-                tracing::error!("an answer ended in a panic: {}", panic_text(&*panic));
-            }
+            guarded(|| session.answered(slot, result, leased, true));
         }
     }
 }
