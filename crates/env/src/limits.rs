@@ -43,6 +43,10 @@ pub const COMMIT_INTERVAL_MS: u64 = 500;
 pub const COMMIT_RECORDS_MAX: usize = 2_048;
 /// With this many, an operation that makes a change waits for a commit.
 pub const RUNNING_RECORDS_MAX: usize = 131_072;
+/// The same for the bytes in its records: it is committed early.
+pub const RUNNING_BYTES_LARGE: usize = 16 << 20;
+/// Changes wait for a commit.
+pub const RUNNING_BYTES_MAX: usize = 64 << 20;
 /// One transfer to a store. Larger ones make others wait.
 pub const STORE_SLICE_BYTES: usize = 256 << 10;
 /// Transfers to or from one store at a time, unless the settings say otherwise. Enough for an

@@ -7,7 +7,7 @@
 //! * `state`: the data under the shard's lock, a table in each module; the effects of operations on
 //!   it (`state::effect`);
 //! * `tx`: the running transaction. Operations are pure functions over it;
-//! * `shard`: the state, the engine and the data log, and the one way to change them;
+//! * `shard`: the state, the engine and the data log; `attempt`: the one way to change them;
 //! * `commit`: how changes become durable; `ops`: POSIX, a file for each group of operations;
 //!   `uploads`: uploads in parts;
 //! * `snapshots`, `space`, `pools`: versions for snapshots, freeing and cleaning of space, location
@@ -24,6 +24,8 @@
 
 pub mod admin;
 mod agreed;
+mod attempt;
+mod before;
 mod calls;
 mod cell;
 mod clock;

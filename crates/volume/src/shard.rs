@@ -5,18 +5,15 @@
 //! `state` while holding theirs.
 
 use crate::Config;
-use crate::agreed::Agreed;
 use crate::calls::Calls;
 use crate::cell::kept_identity::KeptIdentity;
 use crate::clock::LockClock;
 use crate::commit::committer::Committer;
-use crate::format::keys::{self, Key};
 use crate::invalidations::Invalidations;
 use crate::pools::{Pool, Pools};
 use crate::sessions::Horizon;
 use crate::state::scrubs::Scrubbing;
 use crate::state::{RecordCache, State};
-use crate::tx::{Fail, Tx, TxResult};
 use crate::wake::Wake;
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
 use leeward_env::histogram::Durations;
@@ -195,116 +192,6 @@ impl Shard {
     /// The time of an operation.
     pub fn now(&self) -> Time {
         time_of(self.env.wall())
-    }
-
-    /// Runs `f` until all records it needs are in memory, and makes its changes part of the running
-    /// transaction. Pending content that must enter records first does so.
-    pub fn transact<T>(&self, ctx: &Ctx, mut f: impl FnMut(&mut Tx<'_>) -> TxResult<T>) -> Result<T> {
-        loop {
-            match self.attempt(ctx, &mut f)? {
-                Ok(value) => return Ok(value),
-                Err(node) => self.stage(ctx, node)?,
-            }
-        }
-    }
-
-    /// [`Shard::transact`], except that the caller handles an inode that has content to be staged:
-    /// the caller holds something that staging may wait for.
-    pub(crate) fn attempt<T>(
-        &self,
-        ctx: &Ctx,
-        f: &mut impl FnMut(&mut Tx<'_>) -> TxResult<T>,
-    ) -> Result<std::result::Result<T, NodeId>> {
-        let (now, clock) = self.times_for(ctx);
-        let leases = self.leases.are_used();
-        let (mut recalling, mut have_sent) = (Vec::new(), false);
-        loop {
-            let mut st = self.lock();
-            let seq = st.publish_seq;
-            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, now);
-            if leases && self.leases.are_exclusive() {
-                tx.lets_clients_be(if have_sent { 0 } else { self.leases.owners() });
-                if ctx.is_for_somebody() {
-                    tx.note_what_is_seen();
-                }
-            }
-            let result = f(&mut tx).and_then(|value| tx.conclude(clock).map(|()| value));
-            let agreed = if leases { self.agree(ctx, &tx, result.is_ok()) } else { Agreed::default() };
-            if let Some(first) = agreed.first {
-                drop(st);
-                recalling.extend(self.do_first(ctx, first)?);
-                continue;
-            }
-            match result {
-                Ok(value) => {
-                    let changed = if self.tells_others(ctx) { tx.changed_inodes() } else { Vec::new() };
-                    let is_tight = tx.is_tight;
-                    let dead = tx.finish();
-                    let records = st.running.records.len();
-                    drop(st);
-                    self.tell_later(ctx, &agreed.told_later, is_tight);
-                    changed.into_iter().for_each(|node| self.invalidate_known_inode(ctx, node));
-                    dead.into_iter().for_each(|(addr, len)| self.log.dead(addr, len));
-                    self.committer.hint(records, self.kv.batch_records());
-                    return Ok(Ok(value));
-                }
-                Err(Fail::Error(e)) => return Err(e),
-                Err(Fail::Stage(node)) => return Ok(Err(node)),
-                Err(Fail::Quota { of, by }) => {
-                    drop(st);
-                    if !self.make_room_in_quota(ctx, of, by)? {
-                        return Err(Error::Quota);
-                    }
-                }
-                Err(Fail::Owner(over)) => {
-                    drop(st);
-                    if !self.make_room_for_owner(ctx, over)? {
-                        return Err(Error::Quota);
-                    }
-                }
-                Err(Fail::Clients(of)) => {
-                    let volumes = st.volumes_of_quota(of);
-                    drop(st);
-                    recalling.extend(self.recall_exclusive_in(ctx, volumes)?);
-                    have_sent = true;
-                }
-                Err(Fail::Bin(dir)) => {
-                    drop(st);
-                    self.empty_bin_below(dir)?;
-                }
-                Err(Fail::Miss(key)) => {
-                    drop(st);
-                    self.load(key, seq)?;
-                }
-            }
-        }
-    }
-
-    /// Loads a record into the cache. `seq`: [`State::publish_seq`] before the key was missed.
-    fn load(&self, key: Key, mut seq: u64) -> Result<()> {
-        if let Some(view) = keys::view_of(&key) {
-            return self.load_view(&key, view);
-        }
-        loop {
-            let (value, waited) = self.timed(|| self.kv.get(&key));
-            waits::note(Cause::Records, None, waited);
-            self.counters.loads.add(waited);
-            let value = value?;
-            let st = self.lock();
-            if st.overlay(&key).is_some() {
-                return Ok(());
-            }
-            if st.publish_seq == seq {
-                self.cache.insert(key, value);
-                return Ok(());
-            }
-            seq = st.publish_seq;
-        }
-    }
-
-    /// Loads several records into the cache.
-    pub fn load_all(&self, keys: Vec<Key>, seq: u64) -> Result<()> {
-        keys.into_iter().try_for_each(|key| self.load(key, seq))
     }
 
     /// Adds a front end's watcher.

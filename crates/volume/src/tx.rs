@@ -10,6 +10,7 @@
 //! moves when a commit's records become clean; a loaded record enters the cache only if it has not
 //! moved since before the load and no overlay holds the key.
 
+use crate::before::{Before, ViewScan};
 use crate::format::events::{Event, Named};
 use crate::format::extents::Extents;
 use crate::format::inode::{Dentry, Inode, Stats};
@@ -36,6 +37,8 @@ use std::collections::BTreeMap;
 pub enum Fail {
     /// This record must be loaded first.
     Miss(Key),
+    /// These must.
+    MissAll(Vec<Key>),
     /// Content of this inode from an earlier epoch must enter its records first.
     Stage(NodeId),
     /// This much more does not fit this quota.
@@ -50,6 +53,12 @@ pub enum Fail {
     /// Clients on other machines must send what they have told their programs first: little is left
     /// of this quota; `None`: of what an owner may have.
     Clients(Option<QuotaOf>),
+    /// Changes of statistics of this volume must be folded first: they are many.
+    Fold(u32),
+    /// The directories above this one must be found first: they are many.
+    Climb(NodeId),
+    /// What there is in a snapshot must be found first.
+    Scan(ViewScan),
     /// The part of the recycle bin below this directory must be purged first.
     Bin(NodeId),
     /// The operation's answer.
@@ -118,14 +127,16 @@ pub struct Tx<'a> {
     kv: &'a dyn Kv,
     /// The caller's context.
     pub ctx: &'a Ctx,
+    /// What was found out for it.
+    pub(crate) before: &'a Before,
     /// The time of this operation.
     pub now: Time,
     writes: Writes,
     /// Windows of files that are being changed, decoded; see `ops/content.rs`.
     pub(crate) edits: FxHashMap<(NodeId, u32), Extents>,
     pub(crate) deltas: Vec<(NodeId, Stats)>,
-    /// Whether statistics were folded in this operation.
-    pub(crate) folded: bool,
+    /// The volume whose statistics were folded in this operation.
+    pub(crate) folded: Option<u32>,
     references: Vec<(u64, i64)>,
     pub(crate) charges: Vec<(QuotaOf, Stats)>,
     pub(crate) owned: Vec<OwnedChange>,
@@ -176,13 +187,20 @@ pub struct Tx<'a> {
 
 impl<'a> Tx<'a> {
     /// A new attempt.
-    pub fn new(st: &'a mut State, cache: &'a RecordCache, kv: &'a dyn Kv, ctx: &'a Ctx, now: Time) -> Tx<'a> {
+    pub(crate) fn new(
+        st: &'a mut State,
+        cache: &'a RecordCache,
+        kv: &'a dyn Kv,
+        (ctx, now): (&'a Ctx, Time),
+        before: &'a Before,
+    ) -> Tx<'a> {
         let lsn = ctx.again.map_or_else(|| st.next_lsn(), |told| told.lsn);
         Tx {
             st,
             cache,
             kv,
             ctx,
+            before,
             now,
             lsn,
             comes_to: None,
@@ -191,7 +209,7 @@ impl<'a> Tx<'a> {
             writes: Writes::default(),
             edits: FxHashMap::default(),
             deltas: Vec::new(),
-            folded: false,
+            folded: None,
             references: Vec::new(),
             charges: Vec::new(),
             owned: Vec::new(),
@@ -618,8 +636,8 @@ impl<'a> Tx<'a> {
         for (key, value, new) in writes.list {
             st.enter_by(key, value, new, (ctx.client, cache));
         }
-        if folded {
-            st.unfolded.clear();
+        if let Some(volume) = folded {
+            st.unfolded.clear(volume);
         }
         deltas.into_iter().for_each(|(dir, by)| st.unfolded.add(dir, by));
         charges.into_iter().for_each(|(of, by)| st.quotas.add(of, by));
@@ -648,8 +666,9 @@ impl<'a> Tx<'a> {
 
 impl State {
     /// Views of this epoch or later ones load these records of one inode again.
-    fn forget_in_views(&self, as_of: Option<u32>, changed: &[Key], cache: &RecordCache) {
+    fn forget_in_views(&mut self, as_of: Option<u32>, changed: &[Key], cache: &RecordCache) {
         if let (Some(epoch), Some(first)) = (as_of, changed.first().and_then(|key| keys::parse(key))) {
+            self.views_changed += 1;
             for view in self.snapshots.views_from(first.node.volume(), epoch) {
                 changed.iter().for_each(|key| cache.forget(&keys::with_volume(key, view)));
             }

@@ -2,11 +2,14 @@
 //! when he means harm.
 
 use crate::rig;
-use crate::rig::counted::{busy, counted};
+use crate::rig::counted::{busy, counted, counted_with};
 use crate::rig::{Rig, noise};
 use leeward_env::Ctx;
-use leeward_fs::{Allocate, Error, Fs, Make, NodeId, Op, Precondition, Reply, Seek, SetAttr};
+use leeward_fs::{
+    Allocate, Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, Seek, SetAttr, XattrMode,
+};
 use leeward_meta::{Batch, Kv, Value};
+use leeward_volume::Config;
 use leeward_volume::admin::{self, PropertyChanges};
 use leeward_volume::format::keys::{self, Key};
 use std::sync::atomic::Ordering;
@@ -387,4 +390,109 @@ fn a_damaged_file_in_a_bin_keeps_no_other_there() {
         let (from, to) = keys::bin_range(volume, 0);
         assert_eq!(kv.scan(&from, &to, 200, false).expect("read").len(), left, "volume {volume}");
     }
+}
+
+/// A chain of directories that does not fit in the memory for records, the first with a quota.
+#[test]
+fn who_makes_a_deep_tree_is_answered_all_the_same() {
+    const DEPTH: usize = 6000;
+    let mut rig = Rig::new();
+    let make = |rig: &Rig, dir, name: &[u8], make| match rig.call(Op::Make {
+        dir,
+        name,
+        make,
+        mode: 0o755,
+        umask: 0,
+    }) {
+        Ok(Reply::Attr(attr)) => attr.node,
+        other => panic!("{other:?}"),
+    };
+    let top = rig.dir("top");
+    let mut bottom = top;
+    for _ in 0..DEPTH {
+        bottom = make(&rig, bottom, b"d", Make::Dir);
+    }
+    rig.dir("other");
+    rig.idle();
+    rig.admin(&admin::QuotaSet { path: "/top".into(), bytes: Some(1 << 30), files: None });
+    let store = counted_with(&mut rig, &Config { metadata_cache_mib: 1, ..Config::default() });
+    let got = |what: &str, most: usize| {
+        let got = store.got.swap(0, Ordering::Relaxed);
+        assert!(got < most * DEPTH, "{got} records were read {what}");
+    };
+    let rename = |from_dir, from_name, to_dir| {
+        let mode = RenameMode::Replace;
+        rig.call(Op::Rename { from_dir, from_name, to_dir, to_name: b"moved", mode })
+    };
+    rename(NodeId::ROOT, &b"other"[..], bottom).expect("moved to the bottom");
+    got("for a move", 8);
+    assert_eq!(rename(NodeId::ROOT, b"top", bottom), Err(Error::Invalid), "into itself");
+    let file = make(&rig, bottom, b"f", Make::File);
+    rig.write(file, 0, b"pending").expect("written");
+    got("to make a file and write to it", 8);
+    let bytes = |node| match rig.call(Op::GetXattr { node, name: b"leeward.rfiles" }) {
+        Ok(Reply::Data(text)) => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((bytes(top), bytes(bottom)), ("1".into(), "1".into()));
+    got("for exact figures", 8);
+    rename(bottom, b"moved", NodeId::ROOT).expect("moved back");
+    rig.clean();
+}
+
+/// What a snapshot shows is found among all that came after it, without holding anybody up.
+#[test]
+fn looks_at_snapshots_are_short_whatever_came_after_them() {
+    let (rig, _) = busy();
+    let file = {
+        rig.dir("d");
+        rig.file("d/f", b"")
+    };
+    let set = |value: &[u8]| {
+        let name = b"user.a";
+        rig.call(Op::SetXattr { node: file, name, value, mode: XattrMode::Set }).expect("set");
+    };
+    for n in 0..1500u64 {
+        set(&n.to_be_bytes());
+        rig.write(file, n * 4 * MIB, b"x").expect("written");
+        if n % 10 == 0 {
+            rig.dir(&format!("d/.snap/{n}"));
+        }
+    }
+    rig.dir("d/.snap/last");
+    set(b"later");
+    for n in 0..1500u64 {
+        rig.write(file, n * 4 * MIB + 5, b"y").expect("written");
+    }
+    let mut rig = rig;
+    rig.idle();
+    let store = counted(&mut rig);
+    let seen = rig.at("d/.snap/last/f").expect("there");
+    let names = rig.call(Op::ListXattr { node: seen }).expect("listed");
+    assert_eq!(names, Reply::Names(vec![b"user.a"[..].into()]));
+    let before = store.scanned.load(Ordering::Relaxed);
+    for n in 0..1500u64 {
+        let found = rig.call(Op::SeekTo { node: seen, offset: n * 4 * MIB + MIB, what: Seek::Data });
+        let next = if n < 1499 { Ok(Reply::Offset((n + 1) * 4 * MIB)) } else { Err(Error::NoSuchPosition) };
+        assert_eq!(found, next, "{n}");
+    }
+    let scanned = store.scanned.load(Ordering::Relaxed) - before;
+    assert!(scanned < 100_000, "{scanned} records were looked at to find 1500 pieces");
+    let longest = store.longest_scan.load(Ordering::Relaxed);
+    assert!(longest <= 1024, "{longest} records in one look");
+}
+
+/// Changes with much in them wait for a commit as many changes do.
+#[test]
+fn a_commit_has_a_bounded_size() {
+    let (rig, store) = busy();
+    let value = vec![7u8; 60_000];
+    for n in 0..2000 {
+        let node = rig.make(&format!("f{n}"), Make::File).expect("made");
+        rig.call(Op::SetXattr { node, name: b"user.large", value: &value, mode: XattrMode::Set })
+            .expect("set");
+    }
+    rig.idle();
+    let largest = store.largest_batch();
+    assert!((16 << 20..80 << 20).contains(&largest), "a commit of {largest} bytes");
 }

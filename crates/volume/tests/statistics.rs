@@ -4,7 +4,7 @@
 use crate::rig;
 use crate::rig::Rig;
 use leeward_env::Ctx;
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, Reply, XattrMode};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, XattrMode};
 use leeward_meta::Kv;
 use leeward_volume::admin;
 use leeward_volume::format::keys;
@@ -121,4 +121,33 @@ fn many_changes_fold_to_the_same_sums() {
     }
     rig.clean();
     assert_eq!(rig.unfolded(), 0);
+}
+
+/// More changes than one hold of the lock folds, for an operation that needs the exact figures.
+#[test]
+fn exact_figures_beside_many_changes() {
+    let rig = Rig::new();
+    let from = rig.make_in(NodeId::ROOT, "from", Make::Dir).expect("made");
+    let to = rig.make_in(NodeId::ROOT, "to", Make::Dir).expect("made");
+    rig.admin(&admin::QuotaSet { path: "/to".into(), bytes: None, files: Some(801) });
+    let moved = rig.make_in(from, "moved", Make::Dir).expect("made");
+    for n in 0..400 {
+        let dir = rig.make_in(moved, &format!("d{n}"), Make::Dir).expect("made");
+        rig.make_in(dir, "file", Make::File).expect("made");
+    }
+    let rename = |from_dir, to_dir| {
+        let name = b"moved";
+        rig.call(Op::Rename { from_dir, from_name: name, to_dir, to_name: name, mode: RenameMode::Replace })
+    };
+    rename(from, to).expect("800 and the directory itself fit");
+    assert_eq!((rig.below(from).0, rig.below(to).0), (0, 400));
+    rename(to, from).expect("moved back");
+    for n in 0..400 {
+        rig.make_in(rig.make_in(moved, &format!("e{n}"), Make::Dir).expect("made"), "file", Make::File)
+            .expect("made");
+    }
+    assert_eq!(rename(from, to), Err(Error::Quota), "1,600 and the directory do not");
+    assert_eq!((rig.below(from).0, rig.below(to).0), (800, 0));
+    rig.clean();
+    assert_eq!(rig.findings(), []);
 }

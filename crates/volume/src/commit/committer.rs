@@ -6,7 +6,7 @@ use crate::state::Frozen;
 use crate::wake::Wake;
 use leeward_data::Object;
 use leeward_env::Flow;
-use leeward_env::limits::RUNNING_RECORDS_MAX;
+use leeward_env::limits::{RUNNING_BYTES_LARGE, RUNNING_BYTES_MAX, RUNNING_RECORDS_MAX};
 use leeward_meta::{Appended, Batch, InlineData};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -72,12 +72,14 @@ impl FrozenTx {
 }
 
 impl Committer {
-    /// The running transaction has this many records now; from `large` on it should be committed.
-    pub fn hint(&self, records: usize, large: usize) {
-        if records >= RUNNING_RECORDS_MAX {
+    /// The running transaction has this many records now, and bytes in them; from `large` records
+    /// on it should be committed.
+    pub fn hint(&self, (records, bytes): (usize, usize), large: usize) {
+        if records >= RUNNING_RECORDS_MAX || bytes >= RUNNING_BYTES_MAX {
             self.behind.store(true, Ordering::Relaxed);
         }
-        if records >= large && !self.large.swap(true, Ordering::Relaxed) {
+        let is_large = records >= large || bytes >= RUNNING_BYTES_LARGE;
+        if is_large && !self.large.swap(true, Ordering::Relaxed) {
             self.wake();
         }
     }

@@ -1,6 +1,7 @@
 //! Content of files: reads, writes, and moves changes into the records.
 
 use super::merge::MERGES_MAX;
+use crate::before::Before;
 use crate::format::extents::{self, Extents, Source, WINDOW, window_of};
 use crate::format::inode::{Body, Inode, Stats};
 use crate::format::keys;
@@ -587,10 +588,10 @@ impl Shard {
         let pool = self.pool_of(ctx, node)?;
         self.need_room(ctx, node.volume(), pool, len)?;
         let owner = Owner { volume: node.volume(), inode: node.inode(), offset };
-        let mut merges = 0;
+        let (mut merges, mut before) = (0, Before::default());
         loop {
             let addr = self.log.append(ctx, pool, owner, data)?;
-            let done = self.attempt(ctx, &mut |tx| {
+            let write = &mut |tx: &mut Tx<'_>| {
                 let mut inode = tx.file(node)?;
                 tx.may_write(node, &inode, offset)?;
                 if place == Place::AtEnd && tx.size_of(node, &inode).0 != offset {
@@ -608,7 +609,8 @@ impl Shard {
                 tx.comes_to(NodeId(0), offset);
                 tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
                 Ok(Written::Done)
-            });
+            };
+            let done = self.attempt(ctx, write, &before);
             if !matches!(done, Ok(Ok(Written::Done))) {
                 self.log.dead(addr, len as u32);
             }
@@ -623,8 +625,8 @@ impl Shard {
                     self.merge_chunk(ctx, node, chunk)?;
                     merges += 1;
                 }
-                // not while the segment is held: older content may be in the same
-                Err(older) => self.stage(ctx, older)?,
+                // not while the segment is held: others may wait for older content in the same
+                Err(unmet) => self.meet(ctx, unmet, &mut before)?,
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Lists directories. Reads the engine without the lock and merges changes that are not committed
 //! yet.
 
+use crate::before::Before;
 use crate::format::inode::{Dentry, Inode};
 use crate::format::keys::{self, Key, tag};
 use crate::shard::Shard;
@@ -149,7 +150,8 @@ impl Shard {
                 drop(self.recall(ctx, &owned)?);
                 continue;
             }
-            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, ctx, self.now());
+            let before = Before::default();
+            let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, (ctx, self.now()), &before);
             for entry in entries.iter_mut().filter(|e| e.attr.is_none()) {
                 match tx.get(&keys::inode(entry.node)) {
                     Ok(Some(value)) => {
@@ -161,13 +163,7 @@ impl Shard {
                     Ok(None) | Err(Fail::Error(Error::Stale)) => {}
                     Err(Fail::Miss(key)) => missing.push(key),
                     Err(Fail::Error(e)) => return Err(e),
-                    Err(
-                        Fail::Stage(_)
-                        | Fail::Quota { .. }
-                        | Fail::Owner(_)
-                        | Fail::Clients(_)
-                        | Fail::Bin(_),
-                    ) => {}
+                    Err(_) => {}
                 }
             }
             if !tx.leased().is_empty() {

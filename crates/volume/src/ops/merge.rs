@@ -7,6 +7,7 @@
 //! extents of a window stay few, whoever writes them.
 
 use super::content::Piece;
+use crate::before::Before;
 use crate::format::extents::{self, Extents, Source};
 use crate::format::inode::{Body, Inode};
 use crate::format::keys;
@@ -147,6 +148,7 @@ impl Shard {
     /// it cannot be read.
     pub(super) fn merge_chunk(&self, ctx: &Ctx, node: NodeId, chunk: Range<u64>) -> Result<()> {
         let pool = self.pool_of(ctx, node)?;
+        let mut before = Before::default();
         for _ in 0..MERGES_MAX {
             let merge = self.transact(ctx, |tx| {
                 let inode = tx.file(node)?;
@@ -170,7 +172,8 @@ impl Shard {
             let owner = Owner { volume: node.volume(), inode: node.inode(), offset: start };
             let addr = self.log.append(ctx, pool, owner, &bytes)?;
             let write = Change::Write { offset: start, len, addr };
-            let done = self.attempt(ctx, &mut |tx| tx.put_merged(node, &chunk, &merge, Some(write.clone())));
+            let put = &mut |tx: &mut Tx<'_>| tx.put_merged(node, &chunk, &merge, Some(write.clone()));
+            let done = self.attempt(ctx, put, &before);
             if !matches!(done, Ok(Ok(true))) {
                 self.log.dead(addr, len as u32);
             }
@@ -178,8 +181,8 @@ impl Shard {
             match done? {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                // not while the segment is held: older content may be in the same
-                Err(older) => self.stage(ctx, older)?,
+                // not while the segment is held: others may wait for older content in the same
+                Err(unmet) => self.meet(ctx, unmet, &mut before)?,
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! One file per group of operations. Each is a method of [`Shard`](crate::shard::Shard) or of
 //! [`Tx`].
 
+mod above;
 mod acl;
 mod acl_tree;
 mod alone;
@@ -70,28 +71,6 @@ impl Tx<'_> {
         self.st.quotas.in_volume(volume) || self.st.projects.of_volume(volume).is_some()
     }
 
-    /// The quotas that what is in `dir` counts for: of directories above it, of its projects.
-    pub(crate) fn quotas_above(&self, dir: NodeId) -> TxResult<Vec<QuotaOf>> {
-        let mut quotas = Vec::new();
-        let volume = dir.volume();
-        if !self.counts_exactly(volume) {
-            return Ok(quotas);
-        }
-        let (mut at, mut top) = (dir, dir);
-        while at.inode() != 0 {
-            if self.st.quotas.get(at).is_some() {
-                quotas.push(QuotaOf::Dir(at));
-            }
-            top = at;
-            at = self.above(at)?;
-        }
-        // what is being restored, or freed, is below no root
-        if top.inode() == 1 {
-            quotas.extend(self.st.project_quotas(volume));
-        }
-        Ok(quotas)
-    }
-
     /// Checks that `by` fits the quotas above `dir` and counts it when the operation succeeds.
     pub(crate) fn charge(&mut self, dir: NodeId, by: Stats) -> TxResult<()> {
         for of in self.quotas_above(dir)? {
@@ -124,23 +103,5 @@ impl Tx<'_> {
     /// The directory in which the inode's usage counts.
     pub(crate) fn counted_in(node: NodeId, inode: &Inode) -> NodeId {
         NodeId::new(node.volume(), inode.parent)
-    }
-
-    /// Whether `dir` is `top` or below it.
-    pub(crate) fn is_below(&self, dir: NodeId, top: NodeId) -> TxResult<bool> {
-        let mut at = dir;
-        while at.inode() != 0 {
-            if at == top {
-                return Ok(true);
-            }
-            at = self.above(at)?;
-        }
-        Ok(false)
-    }
-
-    /// The directory above one, in its volume; of the volume's root number 0. Clients that change
-    /// directories by themselves move none.
-    pub(crate) fn above(&self, dir: NodeId) -> TxResult<NodeId> {
-        Ok(NodeId::new(dir.volume(), self.unseen(|tx| tx.inode(dir))?.parent))
     }
 }

@@ -4,9 +4,11 @@ use super::check_name;
 use super::flags::may_add_name;
 use crate::format::inode::{Dentry, Inode, Stats, time};
 use crate::shard::Shard;
+use crate::state::Effect;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, Kind, NodeId, RenameMode, Reply};
+use rustc_hash::FxHashMap;
 
 /// Arguments of [`Op::Rename`](leeward_fs::Op::Rename).
 #[derive(Clone, Copy)]
@@ -102,7 +104,7 @@ impl Tx<'_> {
         if r.from_dir != r.to_dir && moves_dir && self.counts_exactly(r.from_dir.volume()) {
             // a directory's usage in other quotas is then exactly its statistics and pending
             // content
-            self.fold()?;
+            self.fold(r.from_dir.volume())?;
         }
         match target {
             Some(t) if !exchange => {
@@ -168,34 +170,52 @@ impl Tx<'_> {
     ) -> TxResult<()> {
         let below = self.stats(dir)?;
         let records = below.plus(Stats { dirs: 1, ..Stats::default() });
-        let view = records.plus(Stats { bytes: self.pending_below(dir)?, ..Stats::default() });
-        self.charge_moved(from, view.negated())?;
-        self.charge_moved(to, view)?;
+        if self.counts_exactly(dir.volume()) {
+            let view = records.plus(Stats { bytes: self.pending_below(dir)?, ..Stats::default() });
+            self.charge_moved(from, view.negated())?;
+            self.charge_moved(to, view)?;
+        }
         self.add_stats(from, records.negated());
         self.add_stats(to, records);
-        self.st.bins.moved(dir.volume());
+        self.then(Effect::DirMoved(dir.volume()));
         inode.parent = to.inode();
         Ok(())
     }
 
-    /// How many bytes more than the records say the files below `dir` have allocated. Only computed
-    /// where quotas need it.
+    /// How many bytes more than the records say the files below `dir` have allocated.
     pub(crate) fn pending_below(&self, dir: NodeId) -> TxResult<i64> {
-        let mut sum = 0;
-        for (node, pending) in &self.st.files {
-            if node.volume() != dir.volume() {
-                continue;
-            }
+        let (mut sum, mut missing) = (0, Vec::new());
+        // what is known of directories: many files are in one, and directories have one above
+        let mut below = FxHashMap::from_iter([(dir, true)]);
+        for (node, pending) in self.st.files.iter().filter(|(node, _)| node.volume() == dir.volume()) {
             let inode = match self.unseen(|tx| tx.inode(*node)) {
                 // this operation has removed it
                 Err(Fail::Error(Error::Stale)) => continue,
+                Err(Fail::Miss(key)) => {
+                    missing.push(key);
+                    continue;
+                }
                 other => other?,
             };
-            if inode.is_counted() && self.is_below(Self::counted_in(*node, &inode), dir)? {
+            if inode.is_counted() && self.is_among(Self::counted_in(*node, &inode), &mut below)? {
                 sum += pending.allocated as i64 - inode.allocated as i64;
             }
         }
-        Ok(sum)
+        if missing.is_empty() { Ok(sum) } else { Err(Fail::MissAll(missing)) }
+    }
+
+    /// Whether the first directory at or above `dir` of which that is known is below; that is then
+    /// known of all on the way.
+    fn is_among(&self, dir: NodeId, below: &mut FxHashMap<NodeId, bool>) -> TxResult<bool> {
+        let mut unknown = Vec::new();
+        let found = self.find_above(dir, |at| {
+            let known = below.get(&at).copied();
+            unknown.extend(known.is_none().then_some(at));
+            known
+        })?;
+        let is_below = found.unwrap_or(false);
+        below.extend(unknown.into_iter().map(|at| (at, is_below)));
+        Ok(is_below)
     }
 
     /// A move into another quota must fit there.

@@ -102,7 +102,7 @@ impl Tx<'_> {
 
     /// Recursive statistics of a directory at this moment, pending content included.
     pub(crate) fn exact_stats(&mut self, dir: NodeId) -> TxResult<Stats> {
-        self.fold()?;
+        self.fold(dir.volume())?;
         let mut stats = self.stats(dir)?;
         stats.bytes += self.pending_below(dir)?;
         Ok(stats)

@@ -222,7 +222,7 @@ impl Tx<'_> {
         if !self.st.bins.is_searched(dir) {
             self.need_no_bin_below(old.node)?;
         }
-        self.fold()?;
+        self.fold(dir.volume())?;
         let below = self.stats(old.node)?.plus(Stats { dirs: 1, ..Stats::default() });
         let pending = Stats { bytes: self.pending_below(old.node)?, ..Stats::default() };
         self.remove_entry(dir, name, Kind::Dir)?;
@@ -307,7 +307,7 @@ impl Tx<'_> {
             }
             self.orphan_replaced(r.dir, r.name, old, r.keeps)?;
         }
-        self.fold()?;
+        self.fold(r.dir.volume())?;
         let entry = self.dentry(staging, staged)?.ok_or(Error::Stale)?;
         // the staging directory counts no subdirectories
         self.remove_entry(staging, staged, Kind::File)?;

@@ -6,6 +6,7 @@
 //! to segments of its own. What a live record refers to is counted with it. Data that it drops
 //! while a snapshot sees it is counted by its entry on the deadlist.
 
+use crate::before::ViewScan;
 use crate::format::extents::{Extents, Source, WINDOW};
 use crate::format::inode::{Dentry, StoredDentry, birth_of, encode_xattr, xattr_value};
 use crate::format::keys::{self, EpochPair, Key, tag};
@@ -209,7 +210,8 @@ impl Tx<'_> {
         seen_in(self.st.snapshots.view(dir.volume()), dir, entry)
     }
 
-    /// [`Tx::scan`] of a snapshot.
+    /// [`Tx::scan`] of a snapshot: that reads live records and versions, and how many more than are
+    /// asked for is not known. So it is done before the attempt, without the lock.
     pub(crate) fn scan_view(
         &self,
         view: u32,
@@ -218,16 +220,12 @@ impl Tx<'_> {
         limit: usize,
         reverse: bool,
     ) -> TxResult<Vec<(Key, Value)>> {
-        let (volume, epoch) = self.st.snapshot_of(view)?;
-        let (from, to) = (keys::with_volume(from, volume), keys::with_volume(to, volume));
-        let live = self.scan(&from, &to, usize::MAX / 2, false)?;
-        let versions =
-            self.scan(&keys::versions_from(&from), &keys::versions_from(&to), usize::MAX / 2, false)?;
-        let mut seen = BTreeMap::new();
-        Seen::new(epoch).versions(&versions, &mut seen)?;
-        seen_live(live, epoch, &mut seen)?;
-        let all = seen.into_iter().map(|(key, value)| (keys::with_volume(&key, view), value));
-        Ok(if reverse { all.rev().take(limit).collect() } else { all.take(limit).collect() })
+        self.st.snapshot_of(view)?;
+        let scan = ViewScan { view, from: from.clone(), to: to.clone(), limit, reverse };
+        match self.before.of_snapshot(&scan, self.st.views_changed) {
+            Some(found) => Ok(found.to_vec()),
+            None => Err(Fail::Scan(scan)),
+        }
     }
 }
 
@@ -342,6 +340,21 @@ impl State {
 }
 
 impl Shard {
+    /// All that [`Tx::scan`] gives of a range of a snapshot.
+    pub(crate) fn scan_all_of_view(&self, scan: &ViewScan) -> Result<Vec<(Key, Value)>> {
+        let (mut found, mut at) = (Vec::new(), Some(scan.from.clone()));
+        while let Some(from) = at.filter(|_| scan.reverse || found.len() < scan.limit) {
+            let (page, next) = self.scan_view(scan.view, &from, &scan.to, PAGE.min(scan.limit))?;
+            found.extend(page);
+            at = next;
+        }
+        if scan.reverse {
+            found.reverse();
+        }
+        found.truncate(scan.limit);
+        Ok(found)
+    }
+
     /// [`Shard::scan`] of a snapshot: live records first, then versions. A record that dies in
     /// between is then in both.
     pub(crate) fn scan_view(&self, view: u32, from: &Key, to: &Key, limit: usize) -> Result<Page> {

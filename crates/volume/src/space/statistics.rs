@@ -11,7 +11,7 @@ use crate::format::inode::Stats;
 use crate::format::keys;
 use crate::shard::Shard;
 use crate::tx::{Fail, Tx, TxResult};
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Nanos};
 use leeward_fs::{NodeId, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -20,14 +20,46 @@ use std::collections::BTreeMap;
 const FOLD_STEP: usize = 64;
 /// Most steps in a row.
 const FOLD_STEPS_MAX: usize = 256;
+/// While users make requests, folding for nobody takes this time, with its rests, and then lets the
+/// commit go first.
+const FOLD_TIME: Nanos = 60_000_000;
+/// With this many directories left to be folded, it does not wait for users any more: they change
+/// more than it folds in its small share.
+const FOLD_BACKLOG: usize = 16_384;
+/// Directories' records that an operation which needs the exact figures changes itself.
+const FOLD_AT_ONCE: usize = 16 * FOLD_STEP;
+/// Most steps that fold a volume for such an operation, before it looks again.
+const FOLD_ALL_STEPS_MAX: usize = 4096;
 
 impl Shard {
-    /// Folds all changes, in steps; leaves the rest for the next time where changes come in as
-    /// fast.
+    /// Folds all changes, in steps that rest while users make requests; leaves the rest for the
+    /// next time where changes come in as fast.
     pub(crate) fn fold(&self) -> Result<()> {
         let ctx = Ctx::system();
+        let begun = self.env.now();
         for _ in 0..FOLD_STEPS_MAX {
-            if self.lock().unfolded.is_empty() || !self.transact(&ctx, |tx| tx.fold_step(FOLD_STEP))? {
+            let left = self.lock().unfolded.len();
+            if left == 0 {
+                break;
+            }
+            if left >= FOLD_BACKLOG {
+                self.transact(&ctx, |tx| tx.fold_step(FOLD_STEP, None))?;
+                continue;
+            }
+            let step = self.step_size(FOLD_STEP);
+            self.rested(&ctx, || self.transact(&ctx, |tx| tx.fold_step(step, None)))?;
+            if step < FOLD_STEP && self.env.now().saturating_sub(begun) >= FOLD_TIME {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Folds the changes in a volume until those that are left take one step, for an operation that
+    /// folds these itself ([`Fail::Fold`]).
+    pub(crate) fn fold_all(&self, volume: u32) -> Result<()> {
+        for _ in 0..FOLD_ALL_STEPS_MAX {
+            if self.transact(&Ctx::system(), |tx| tx.fold_step(FOLD_STEP, Some(volume)))? < FOLD_STEP {
                 break;
             }
         }
@@ -41,14 +73,21 @@ impl Tx<'_> {
         Ok(self.get(&keys::stats(dir))?.map(|v| Stats::decode(&v)).transpose()?.unwrap_or_default())
     }
 
-    /// Folds changes for at most `limit` directories' records, from below upwards where it can; the
-    /// rest continues from where it is. `true` when something is left.
-    pub fn fold_step(&mut self, limit: usize) -> TxResult<bool> {
-        let mut climbing: BTreeMap<NodeId, Stats> = self.st.unfolded.iter().rev().take(limit).collect();
+    /// Folds changes, with `volume` those in it, for at most `limit` directories' records, from
+    /// below upwards where it can; the rest continues from where it is. Returns how many records
+    /// changed: if fewer, nothing is left.
+    pub(crate) fn fold_step(&mut self, limit: usize, volume: Option<u32>) -> TxResult<usize> {
+        let unfolded = &self.st.unfolded;
+        let mut climbing: BTreeMap<NodeId, Stats> = match volume {
+            Some(volume) => unfolded.of_volume(volume).rev().take(limit).collect(),
+            None => unfolded.iter().rev().take(limit).collect(),
+        };
         climbing.iter().for_each(|(dir, by)| self.deltas.push((*dir, by.negated())));
-        for _ in 0..limit {
+        let mut changed = 0;
+        while changed < limit {
             // directories are mostly made after those that they are in: sums meet before they go on
             let Some((dir, by)) = climbing.pop_last() else { break };
+            changed += 1;
             let stats = self.stats(dir)?.plus(by);
             self.put(keys::stats(dir), stats.encode());
             let parent = self.parent_for_stats(dir)?;
@@ -57,16 +96,18 @@ impl Tx<'_> {
                 *sum = sum.plus(by);
             }
         }
-        let left = !climbing.is_empty() || self.st.unfolded.len() > limit;
         climbing.into_iter().for_each(|(dir, by)| self.add_stats(dir, by));
-        Ok(left)
+        Ok(changed)
     }
 
-    /// Folds all changes of recursive statistics up the tree: afterwards the records are exact.
-    pub fn fold(&mut self) -> TxResult<()> {
+    /// Folds all changes of recursive statistics in a volume up the tree: afterwards its records
+    /// are exact. Where that takes many records, most of them change before, in steps without the
+    /// lock between.
+    pub(crate) fn fold(&mut self, volume: u32) -> TxResult<()> {
+        debug_assert!(self.folded.is_none_or(|folded| folded == volume), "an operation is in one volume");
         let mut total: FxHashMap<NodeId, Stats> = FxHashMap::default();
         // earlier changes were folded in by this operation's first fold
-        let earlier = (!self.folded).then(|| self.st.unfolded.iter()).into_iter().flatten();
+        let earlier = self.folded.is_none().then(|| self.st.unfolded.of_volume(volume)).into_iter().flatten();
         for (dir, s) in earlier.chain(self.deltas.iter().copied()) {
             let t = total.entry(dir).or_default();
             *t = t.plus(s);
@@ -77,6 +118,9 @@ impl Tx<'_> {
         for start in total.keys() {
             let mut dir = *start;
             while !parents.contains_key(&dir) {
+                if parents.len() >= FOLD_AT_ONCE {
+                    return Err(Fail::Fold(volume));
+                }
                 let parent = self.parent_for_stats(dir)?;
                 parents.insert(dir, parent);
                 if parent.inode() == 0 {
@@ -106,7 +150,7 @@ impl Tx<'_> {
             }
         }
         self.deltas.clear();
-        self.folded = true;
+        self.folded = Some(volume);
         Ok(())
     }
 
@@ -131,7 +175,8 @@ impl Tx<'_> {
 
     /// Drops unfolded changes of `dir`: `dir` is going away.
     pub(crate) fn discard_deltas(&mut self, dir: NodeId) -> Stats {
-        let running = if self.folded { None } else { self.st.unfolded.get(dir) };
+        let is_folded = self.folded == Some(dir.volume());
+        let running = if is_folded { None } else { self.st.unfolded.get(dir) };
         let mine: Vec<Stats> = self.deltas.iter().filter(|(d, _)| *d == dir).map(|(_, s)| *s).collect();
         let sum = mine.into_iter().fold(running.unwrap_or_default(), Stats::plus);
         self.add_stats(dir, sum.negated());

@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub(crate) enum Effect {
     /// A directory of the volume names this pool.
     DirPool(u32, u8),
+    /// A directory of the volume has another parent now.
+    DirMoved(u32),
     /// A pool was made, changed or removed.
     Pool(PoolId, Option<PoolRecord>),
     /// The inode has no name any more, but references.
@@ -119,6 +121,7 @@ impl State {
     pub(crate) fn take_effect(&mut self, effect: Effect, dead: &mut Vec<(Addr, u32)>) {
         match effect {
             Effect::DirPool(volume, pool) => self.name_pool(volume, pool),
+            Effect::DirMoved(volume) => self.dir_moved(volume),
             Effect::Pool(id, record) => self.set_pool(id, record),
             Effect::Orphan(node) => {
                 self.orphans.insert(node);
@@ -184,6 +187,11 @@ impl State {
             Effect::Change(node, change) => self.change_content(node, change, dead),
             Effect::Applied { node, last, size, allocated } => self.applied(node, last, (size, allocated)),
         }
+    }
+
+    fn dir_moved(&mut self, volume: u32) {
+        *self.dir_moves.entry(volume).or_default() += 1;
+        self.bins.moved(volume);
     }
 
     fn name_pool(&mut self, volume: u32, pool: u8) {

@@ -83,6 +83,10 @@ pub struct State {
     pub committing: VecDeque<Frozen>,
     /// Moves when committed records become clean.
     pub publish_seq: u64,
+    /// Moves when records of snapshots change: content from before them enters records.
+    pub views_changed: u64,
+    /// How often directories of volumes have moved, see [`State::dir_moves`].
+    pub dir_moves: FxHashMap<u32, u64>,
     /// Copies that a stream comes for, and whether it is to end.
     pub receiving: BTreeMap<u32, Ending>,
     /// Volumes that become copies: users change nothing in them.
@@ -171,6 +175,11 @@ impl State {
     /// The volume of this name that is not being removed.
     pub(crate) fn volume_named(&self, name: &str) -> Option<u32> {
         self.volumes.named(name)
+    }
+
+    /// How often directories of a volume have got another parent.
+    pub(crate) fn dir_moves(&self, volume: u32) -> u64 {
+        self.dir_moves.get(&volume).copied().unwrap_or(0)
     }
 
     /// A front end has one more reference to an inode.

@@ -42,6 +42,8 @@ impl Slot {
 #[derive(Default)]
 pub struct Overlay {
     slots: FxHashMap<Key, Slot>,
+    /// Of keys and values.
+    bytes: usize,
     order: Mutex<Order>,
 }
 
@@ -57,6 +59,11 @@ impl Overlay {
     /// Keys in it.
     pub fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Bytes of its keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether it holds no key.
@@ -77,11 +84,18 @@ impl Overlay {
     /// Writes a record or removes it. For a key that is new here, `is_fresh` tells whether nothing
     /// below holds it.
     pub fn enter(&mut self, key: Key, value: Option<Value>, by: u64, is_fresh: impl FnOnce(&Key) -> bool) {
+        let bytes = value.as_ref().map_or(0, |value| value.len());
         match self.slots.entry(key) {
-            Entry::Occupied(mut e) => (e.get_mut().value, e.get_mut().by) = (value, by),
+            Entry::Occupied(mut e) => {
+                let slot = e.get_mut();
+                let before = slot.value.as_ref().map_or(0, |value| value.len());
+                self.bytes = self.bytes + bytes - before;
+                (slot.value, slot.by) = (value, by);
+            }
             Entry::Vacant(e) => {
                 let fresh = is_fresh(e.key());
                 if value.is_some() || !fresh {
+                    self.bytes += e.key().len() + bytes;
                     self.order.get_mut().noted.push(e.key().clone());
                     e.insert(Slot { value, by, fresh });
                 }
@@ -140,6 +154,18 @@ mod tests {
             seen < 2
         });
         assert_eq!(seen, 2);
+    }
+
+    #[test]
+    fn bytes_are_those_of_what_is_there() {
+        let mut o = Overlay::default();
+        o.enter(key("k"), value("four"), 0, |_| true);
+        o.enter(key("l"), value("2"), 0, |_| true);
+        assert_eq!(o.bytes(), 7);
+        o.enter(key("k"), value("1"), 0, |_| true);
+        o.enter(key("l"), None, 0, |_| true);
+        o.enter(key("never"), None, 0, |_| true);
+        assert_eq!(o.bytes(), 3);
     }
 
     #[test]

@@ -41,6 +41,12 @@ impl Unfolded {
         self.by_dir.iter().map(|(dir, by)| (*dir, *by))
     }
 
+    /// Those of a volume.
+    pub fn of_volume(&self, volume: u32) -> impl DoubleEndedIterator<Item = (NodeId, Stats)> + '_ {
+        let first = |volume| NodeId::new(volume, 0);
+        self.by_dir.range(first(volume)..first(volume + 1)).map(|(dir, by)| (*dir, *by))
+    }
+
     /// The change of one directory.
     pub fn get(&self, dir: NodeId) -> Option<Stats> {
         self.by_dir.get(&dir).copied()
@@ -56,16 +62,19 @@ impl Unfolded {
         }
     }
 
-    /// All changes were folded.
-    pub fn clear(&mut self) {
-        self.dirty.extend(self.by_dir.keys());
-        self.by_dir.clear();
+    /// All changes in a volume were folded.
+    pub fn clear(&mut self, volume: u32) {
+        let folded: Vec<NodeId> = self.of_volume(volume).map(|(dir, _)| dir).collect();
+        for dir in folded {
+            self.by_dir.remove(&dir);
+            self.dirty.insert(dir);
+        }
     }
 
     /// Removes a volume.
     pub fn drop_volume(&mut self, volume: u32) {
+        self.clear(volume);
         let of_volume = |dir: &NodeId| dir.volume() == volume;
-        self.by_dir.retain(|dir, _| !of_volume(dir));
         self.dirty.retain(|dir| !of_volume(dir));
         self.dirty.extend(self.stored.iter().copied().filter(of_volume));
     }

@@ -18,8 +18,10 @@ type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 pub struct Counts {
     pub scanned: AtomicUsize,
     pub longest_scan: AtomicUsize,
+    pub got: AtomicUsize,
     puts: AtomicU64,
     largest_record: AtomicUsize,
+    largest_batch: AtomicUsize,
     hook: Mutex<Option<Hook>>,
 }
 
@@ -38,6 +40,11 @@ impl Counts {
         self.puts.load(Ordering::Relaxed)
     }
 
+    /// Bytes of the values in the largest commit.
+    pub fn largest_batch(&self) -> usize {
+        self.largest_batch.load(Ordering::Relaxed)
+    }
+
     /// Of those that were committed.
     pub fn largest_record(&self) -> usize {
         self.largest_record.load(Ordering::Relaxed)
@@ -45,6 +52,10 @@ impl Counts {
 }
 
 impl Watch for Arc<Counts> {
+    fn get(&self, _key: &[u8]) -> leeward_meta::Result<()> {
+        self.got.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
     fn scanned(&self, records: usize) {
         self.scanned.fetch_add(records, Ordering::Relaxed);
         self.longest_scan.fetch_max(records, Ordering::Relaxed);
@@ -54,6 +65,8 @@ impl Watch for Arc<Counts> {
             let bytes = value.as_ref().map_or(0, |v| v.len());
             self.largest_record.fetch_max(bytes, Ordering::Relaxed);
         }
+        let of_values = batch.writes.iter().filter_map(|(_, value)| value.as_ref());
+        self.largest_batch.fetch_max(of_values.map(|value| value.len()).sum(), Ordering::Relaxed);
     }
 }
 
@@ -68,7 +81,7 @@ impl Counts {
     }
 }
 
-fn cell(env: &Env, disk: &SimDisk, store: Arc<dyn Store>) -> (Arc<Cell>, Arc<Counts>) {
+fn cell(env: &Env, disk: &SimDisk, store: Arc<dyn Store>, config: &Config) -> (Arc<Cell>, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let inner = MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens");
     let kv = Box::new(WatchedKv { inner, watch: counts.clone() });
@@ -78,7 +91,7 @@ fn cell(env: &Env, disk: &SimDisk, store: Arc<dyn Store>) -> (Arc<Cell>, Arc<Cou
         put()
     });
     let store = Arc::new(store);
-    (Cell::start(env, kv, store, &Config::default()).expect("the cell opens"), counts)
+    (Cell::start(env, kv, store, config).expect("the cell opens"), counts)
 }
 
 /// A new cell.
@@ -86,15 +99,20 @@ pub fn busy() -> (Rig, Arc<Counts>) {
     let (env, disk) = (Env::sim(1), SimDisk::new(1));
     engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
     let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    let (cell, counts) = cell(&env, &disk, store);
+    let (cell, counts) = cell(&env, &disk, store, &Config::default());
     (Rig { env, disk, cell }, counts)
 }
 
 /// The cell is opened again, so that nothing is in memory.
 pub fn counted(rig: &mut Rig) -> Arc<Counts> {
+    counted_with(rig, &Config::default())
+}
+
+/// [`counted`] with these settings.
+pub fn counted_with(rig: &mut Rig, config: &Config) -> Arc<Counts> {
     rig.cell.close().expect("a clean close");
     let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(rig.disk.clone()), "data"));
-    let (cell, counts) = cell(&rig.env, &rig.disk, store);
+    let (cell, counts) = cell(&rig.env, &rig.disk, store, config);
     rig.cell = cell;
     counts
 }

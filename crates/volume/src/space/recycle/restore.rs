@@ -159,7 +159,7 @@ impl Tx<'_> {
             self.add_link(node, to, 1)?;
         }
         if from != to && is_dir {
-            self.fold()?;
+            self.fold(to.volume())?;
             self.move_dir(node, &mut inode, from, to)?;
         } else if from != to {
             self.move_usage(node, &mut inode, to)?;
@@ -176,7 +176,7 @@ impl Tx<'_> {
     /// Removes a directory of the bin whose name another one has now: with all its content
     /// restored, it is not needed any more.
     fn drop_merged(&mut self, entry: &Binned) -> TxResult<()> {
-        self.fold()?;
+        self.fold(entry.node.volume())?;
         if self.stats(entry.node)? == Stats::default() {
             self.purge(&keys::binned(entry.node, entry.stamp))?;
         }
