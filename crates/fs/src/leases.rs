@@ -671,6 +671,11 @@ pub struct Recalling {
 }
 
 impl Recalling {
+    /// Whether there was no lease to ask for.
+    pub fn is_of_none(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// Waits until no other client uses leases on these inodes: at most as long as a client that
     /// says nothing may use them, and [`ANSWER_TIME`] longer for one that does not give them back.
     /// Who was the last to have some.
@@ -859,6 +864,25 @@ mod tests {
         assert!(!leases.has_exclusive(2));
         leases.grant_alone(2, &[A]);
         assert!(leases.has_exclusive(2) && !leases.has_exclusive(3));
+    }
+
+    #[test]
+    fn what_a_client_makes_under_way_is_its_own_though_its_volume_is_recalled() {
+        let (_, leases, _) = leases();
+        granted(&leases, 1, &[A]);
+        leases.grant_alone(1, &[A]);
+        let first = leases.recall_volume(A.volume());
+        // it has told that before it gives A back
+        leases.own(1, B);
+        leases.recalled(1, 1);
+        first.wait();
+        let second = leases.recall_volume(A.volume());
+        assert!(!first.is_of_none() && !second.is_of_none());
+        drop(first);
+        assert_eq!(granted(&leases, 2, &[A]), [], "the volume is recalled as before");
+        leases.recalled(1, 2);
+        second.wait();
+        assert!(leases.recall_volume(A.volume()).is_of_none());
     }
 
     #[test]

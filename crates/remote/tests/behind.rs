@@ -7,15 +7,16 @@ use crate::rig;
 use crate::rig::proxy::{Proxy, WHOLE};
 use crate::rig::raw::{HELLO, Raw, root, slot};
 use crate::rig::{Random, Rig, lookup, make, seed, user, write};
+use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{
-    Attr, Entry, Error, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
+    Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
 };
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use leeward_volume::admin::{OwnerLimit, QuotaSet};
+use leeward_volume::admin::{OwnerLimit, QuotaSet, VolumeCreate, VolumeDemote};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -234,6 +235,66 @@ fn a_client_that_is_sent_away_with_exclusive_leases_may_have_lost_something() {
     a.close();
     b.close();
     assert_eq!(rig.server().losses().len(), 1, "who ends its session has sent all");
+}
+
+/// Makes nested directories until that is refused. Returns the paths of those that were told.
+fn make_trees(client: &Client, top: NodeId) -> Vec<String> {
+    let mut told = Vec::new();
+    for tree in 0..50_000 {
+        let (mut dir, mut path) = (top, String::new());
+        for depth in 0..6 {
+            let name = format!("{tree}.{depth}");
+            let op = Op::Make { dir, name: name.as_bytes(), make: Make::Dir, mode: 0o755, umask: 0 };
+            let Ok(attr) = client.call(&user(0), op).and_then(Reply::attr) else { return told };
+            dir = attr.node;
+            path.push_str(&format!("/{name}"));
+            told.push(path.clone());
+        }
+    }
+    told
+}
+
+/// What a client has told its programs while a volume becomes a copy is in its snapshot, also what
+/// it has made in what it had just made.
+#[test]
+fn a_volume_that_becomes_a_copy_shows_all_that_was_told() {
+    let rig = Rig::new();
+    let (a, proxy, _) = alone(&rig, "alone");
+    let volume = VolumeCreate { name: "vol".into(), at: "/vol".into(), uid: 0, gid: 0, pool: None };
+    rig.cell.admin(&volume, &mut |_| ()).expect("a volume");
+    let vol = lookup(&a, ROOT, b"vol").expect("attached").node;
+    let dir = make_dir(&a, vol, b"dir");
+    make(&a, dir, b"first").expect("made");
+    // numbers of inodes of this volume are asked for meanwhile
+    rig.env.sleep(Duration::from_millis(1200));
+    make(&a, dir, b"second").expect("made");
+    rig.env.sleep(Duration::from_millis(100));
+    proxy.hold(true);
+    let top = make_dir(&a, dir, b"top");
+    let demote = VolumeDemote { name: "vol".into(), snapshot: "last".into() };
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| make_trees(&a, top));
+        let demoted = scope.spawn(|| rig.cell.admin(&demote, &mut |_| ()).map(drop));
+        // the server has asked for what it knew then
+        rig.env.sleep(Duration::from_millis(200));
+        proxy.hold(false);
+        assert_eq!(demoted.join().expect("answered"), Ok(()));
+        told.join().expect("told")
+    });
+    assert!(!told.is_empty());
+    println!("{} directories were told", told.len());
+    let look = |dir: NodeId, name: &str| {
+        let op = Op::Lookup { dir, name: name.as_bytes() };
+        rig.cell.call(&Ctx::user(0, 0), op).and_then(Reply::attr).map(|attr| attr.node)
+    };
+    let shown = ["vol", "dir", "top"].into_iter().try_fold(ROOT, look).expect("in the copy");
+    for path in &told {
+        let found = path.split('/').skip(1).try_fold(shown, look);
+        assert!(found.is_ok(), "{path} was told: {found:?}");
+    }
+    let losses = rig.server().losses();
+    assert!(losses.is_empty(), "{} losses", losses.len());
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
 }
 
 /// Two clients make files in one directory until that is refused; nothing that was told is lost.

@@ -106,11 +106,15 @@ impl Shard {
         }
     }
 
-    /// Takes all leases in a volume back, and waits for it. None are granted as long as the result
-    /// lives.
+    /// Takes all leases in a volume back, and waits for it: what any client has told its programs
+    /// is here then. None are granted as long as the result lives.
     pub(crate) fn recall_volume(&self, volume: u32) -> Recalling {
-        let recalling = self.leases.recall_volume(volume);
-        recalling.wait();
+        let mut recalling = self.leases.recall_volume(volume);
+        // again: what was made under way is its client's alone, though none are granted
+        while !recalling.is_of_none() {
+            recalling.wait();
+            recalling = self.leases.recall_volume(volume);
+        }
         recalling
     }
 
