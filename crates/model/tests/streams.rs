@@ -465,13 +465,23 @@ fn a_name_that_hides_something_here_may_come_from_there() {
     assert_eq!(receive(&copy, &stream), Ok(sent));
 }
 
+/// The first bytes of a stream.
+fn beginning(of: &std::fs::File, bytes: u64) -> std::fs::File {
+    let (part, _) = pipe();
+    let mut whole = std::fs::read(format!("/proc/self/fd/{}", of.as_raw_fd())).expect("read");
+    whole.truncate(bytes as usize);
+    std::fs::write(format!("/proc/self/fd/{}", part.as_raw_fd()), &whole).expect("written");
+    part
+}
+
+fn length(of: &std::fs::File) -> u64 {
+    of.metadata().expect("its length").len()
+}
+
 /// A part of the stream comes, and perhaps the power fails. What is shown stays.
 fn interrupted(copy: SimCell, file: &std::fs::File, rng: &mut Rng, bytes: u64) -> SimCell {
     let before = walk(&copy, shown(&copy));
-    let (part, _) = pipe();
-    let mut whole = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("read");
-    whole.truncate(rng.below(bytes) as usize);
-    std::fs::write(format!("/proc/self/fd/{}", part.as_raw_fd()), &whole).expect("written");
+    let part = beginning(file, rng.below(bytes));
     let refused = receive(&copy, &part).expect_err("it is cut short");
     assert!(refused.message.contains("ends early"), "{refused:?}");
     if rng.chance(50) {
@@ -554,6 +564,124 @@ fn a_stream_goes_on_where_it_has_ended() {
         copy.settle().expect("work is done");
         copy.check().expect("nothing is found");
     }
+}
+
+/// A cell, a copy that has half of a stream of its first snapshot, and the stream.
+fn half_come(seed: u64) -> (SimCell, SimCell, std::fs::File) {
+    let (source, copy) = (SimCell::new(seed), with_copy(seed));
+    much(&source, &mut Rng::new(seed));
+    ask(&source, &admin::SnapCreate { path: "/".into(), name: "one".into() }).expect("taken");
+    let (whole, sent) = send(&source, None, "one");
+    let refused = receive(&copy, &beginning(&whole, sent.bytes / 2)).expect_err("it is cut short");
+    assert!(refused.message.contains("ends early"), "{refused:?}");
+    (source, copy, whole)
+}
+
+fn rest_of_one(source: &SimCell, copy: &SimCell) -> Option<std::fs::File> {
+    rest_of((source, "root"), (None, "one"), copy, &mut Rng::new(0))
+}
+
+/// Receives while something is done to the copy's cell as that goes on.
+fn receive_while(
+    copy: &SimCell,
+    file: &std::fs::File,
+    meanwhile: &mut dyn FnMut(admin::Progress),
+) -> Result<Streamed, Failure> {
+    let request = admin::SnapReceive { volume: "copy".into(), pipe: Pipe::of(file), instead: false };
+    copy.cell.admin(&request, meanwhile)
+}
+
+#[test]
+fn what_has_come_stays_when_the_proof_cannot_be_read() {
+    let (source, mut copy, _) = half_come(10);
+    // what came before is in the store alone
+    copy.reopen().expect("it opens");
+    let rest = rest_of_one(&source, &copy).expect("half of it has come");
+    let disk = copy.disk.clone();
+    let failed = receive_while(&copy, &rest, &mut |at| {
+        if at.phase != "bytes" {
+            disk.fail_reads("data");
+        }
+    });
+    failed.expect_err("what the proof is of cannot be read");
+    copy.disk.heal();
+    let rest = rest_of_one(&source, &copy).expect("all of it has come");
+    assert!(length(&rest) < 4096, "{} bytes come again", length(&rest));
+    receive(&copy, &rest).expect("received");
+    same(&source, "one", &copy);
+}
+
+#[test]
+fn what_has_come_stays_when_the_disk_is_full() {
+    let (source, copy, _) = half_come(12);
+    let rest = rest_of_one(&source, &copy).expect("half of it has come");
+    let disk = copy.disk.clone();
+    receive_while(&copy, &rest, &mut |_| disk.set_capacity(0)).expect_err("the disk is full");
+    copy.disk.set_capacity(1 << 40);
+    let again = rest_of_one(&source, &copy).expect("half of it has come");
+    assert!(length(&again) <= length(&rest), "{} bytes come again", length(&again));
+    receive(&copy, &again).expect("received");
+    same(&source, "one", &copy);
+    copy.settle().expect("work is done");
+    copy.check().expect("nothing is found");
+}
+
+/// The power fails while a copy that is promoted is taken back: no stream goes on from there.
+#[test]
+fn a_promotion_that_is_cut_short_leaves_a_copy() {
+    for cut in [1, 2, 3, 5, 8] {
+        let (source, copy, whole) = half_come(20 + cut);
+        let mut heard = 0;
+        let request = admin::VolumePromote { name: "copy".into(), handed_over: None };
+        let promoted = copy.cell.admin(&request, &mut |_| {
+            heard += 1;
+            if heard == cut {
+                call(&copy, Op::SyncAll).expect("durable");
+                copy.disk.power_off();
+            }
+        });
+        if heard < cut {
+            promoted.expect("promoted");
+            assert!(cut > 1, "it is taken back before");
+            return;
+        }
+        promoted.expect_err("the power is off");
+        let (moment, death) = (Moment::After, Death::PowerCut);
+        let copy = copy.recover(&CrashPoint { mutation: 5, moment, death, seed: cut }).expect("it opens");
+        let file = rest_of_one(&source, &copy).unwrap_or(whole);
+        receive(&copy, &file).expect("received");
+        same(&source, "one", &copy);
+        copy.settle().expect("work is done");
+        copy.check().expect("nothing is found");
+    }
+}
+
+/// A sender that tries again does not end it either.
+#[test]
+fn a_copy_that_is_promoted_receives_nothing() {
+    let (source, copy, whole) = half_come(30);
+    let (to, pipe) = (&copy, Pipe::of(&whole));
+    let (promoted, received) = std::thread::scope(|scope| {
+        let mut sending = None;
+        let promote = admin::VolumePromote { name: "copy".into(), handed_over: None };
+        let promoted = to.cell.admin(&promote, &mut |_| {
+            let request = admin::SnapReceive { volume: "copy".into(), pipe: pipe.clone(), instead: true };
+            let sending = sending.get_or_insert_with(|| scope.spawn(move || ask(to, &request)));
+            // one that waits for the promotion is not waited for
+            let patience = std::time::Instant::now();
+            while !sending.is_finished() && patience.elapsed() < std::time::Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+        });
+        (promoted, sending.expect("it was taken back").join().expect("answered"))
+    });
+    let refused = received.expect_err("it is not ended");
+    assert!(refused.message.contains("it is being promoted"), "{refused:?}");
+    assert_eq!(promoted.expect("promoted").copy, None);
+    assert_eq!(walk(&copy, shown(&copy)).len(), 1, "it is what it was before anything came");
+    drop(source);
+    copy.settle().expect("work is done");
+    copy.check().expect("nothing is found");
 }
 
 /// Programs change the volume that is called "copy".

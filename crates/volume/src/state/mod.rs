@@ -40,7 +40,7 @@ use crate::state::owners::Owners;
 use crate::state::pending::Pending;
 use crate::state::projects::Projects;
 use crate::state::quota::Quotas;
-use crate::state::receiving::Ending;
+use crate::state::receiving::{Ending, Task};
 use crate::state::refs::Refs;
 use crate::state::segments::Segments;
 use crate::state::sessions::SessionTable;
@@ -87,8 +87,8 @@ pub struct State {
     pub views_changed: u64,
     /// How often directories of volumes have moved, see [`State::dir_moves`].
     pub dir_moves: FxHashMap<u32, u64>,
-    /// Copies that a stream comes for, and whether it is to end.
-    pub receiving: BTreeMap<u32, Ending>,
+    /// Copies that something has for itself, and whether that is to end.
+    pub receiving: BTreeMap<u32, (Task, Ending)>,
     /// Volumes that become copies: users change nothing in them.
     pub becoming_copies: BTreeSet<u32>,
     /// Content that is not in records yet, by inode.

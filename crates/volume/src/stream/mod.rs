@@ -21,7 +21,7 @@ use crate::shard::Shard;
 use crate::snapshots::diff::Differing;
 use crate::snapshots::tree::Tree;
 use crate::state::Effect;
-use crate::state::receiving::Ending;
+use crate::state::receiving::{Ending, Task};
 use crate::state::snapshots::View;
 use changes::{Changes, Reached};
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
@@ -51,6 +51,8 @@ const TORN: &[u8] = b"received in part";
 const DIGEST_BYTES: usize = 32;
 /// What is noted of a stream that is not to go on.
 const NOT_APPLIED: &[u8] = b"what could not be applied";
+/// What is noted while the live volume is taken back to a snapshot.
+const TAKEN_BACK: &[u8] = b"what is taken back";
 /// So often what has come of a stream is made durable, so that it can go on from there,
 /// nanoseconds.
 const NOTE_STEP: Nanos = 30_000_000_000;
@@ -163,9 +165,41 @@ pub(crate) enum Broken {
     Differs,
 }
 
+impl Broken {
+    /// Whether the stream does not fit what is here. If not it may come to its end when it goes on:
+    /// records can be applied again, and what comes of all is proven.
+    fn is_of_stream(&self) -> bool {
+        match self {
+            Broken::Fs(e) => !matches!(
+                e,
+                Error::Interrupted
+                    | Error::Io(_)
+                    | Error::NoSpace
+                    | Error::Quota
+                    | Error::Busy
+                    | Error::WouldBlock
+                    | Error::Unavailable
+            ),
+            Broken::Differs => true,
+            Broken::Pipe(_) | Broken::Refused(_) => false,
+        }
+    }
+}
+
 impl From<Error> for Broken {
     fn from(e: Error) -> Broken {
         Broken::Fs(e)
+    }
+}
+
+impl From<Task> for Broken {
+    fn from(in_the_way: Task) -> Broken {
+        let what = match in_the_way {
+            Task::Stream => "it receives a stream already",
+            Task::Promotion => "it is being promoted",
+            Task::Demotion => "it is becoming a copy",
+        };
+        Broken::Refused(format!("{what}: wait until that is over"))
     }
 }
 
@@ -340,7 +374,7 @@ impl Shard {
         from: &mut dyn Read,
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<Streamed> {
-        let _alone = ReceivingAlone::begin(self, volume)?;
+        let _alone = ReceivingAlone::begin(self, volume, Task::Stream)?;
         if self.copy_state(volume)?.shown == 0 {
             self.prepare_copy(volume)?;
         }
@@ -352,11 +386,11 @@ impl Shard {
         let received = self.receive_records(volume, (&header, base), (from, before), &mut come, progress);
         match &received {
             // what has come may be wrong: nothing is built on it, also not by the same stream
-            Err(Broken::Fs(e)) if *e != Error::Interrupted => self.note_receiving(volume, NOT_APPLIED)?,
-            Err(Broken::Differs) => self.note_receiving(volume, NOT_APPLIED)?,
-            // it can go on from here; who ends it waits for nothing
+            Err(broken) if broken.is_of_stream() => self.note_receiving(volume, NOT_APPLIED)?,
+            // it can go on from here, or else from what was noted before; who ends it waits for
+            // nothing
             Err(_) if come.bytes > 0 && self.stream_ending(volume) != Ending::AtOnce => {
-                self.note_come(volume, &id, &come)?
+                drop(self.note_come(volume, &id, &come));
             }
             _ => (),
         }
@@ -510,9 +544,7 @@ impl Shard {
             )));
         }
         if !state.receiving.is_empty() && !is_same {
-            // until the roll-back is done the live volume is neither what it was nor what is shown
-            self.note_receiving(volume, b"what is taken back")?;
-            self.roll_back(volume, base, progress)?;
+            self.take_back(volume, base, progress)?;
         }
         if after == 0 {
             self.note_receiving(volume, id)?;
@@ -543,13 +575,14 @@ impl Shard {
         self.commit_now(&Ctx::system()).map(drop)
     }
 
-    /// Makes the live volume what a snapshot of it shows.
-    pub(crate) fn roll_back(
-        &self,
-        volume: u32,
-        epoch: u32,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Outcome<()> {
+    /// Takes the live volume back to what a snapshot of it shows.
+    fn take_back(&self, volume: u32, epoch: u32, progress: &mut dyn FnMut(Progress)) -> Outcome<()> {
+        // until that is done it is neither what it was nor what is shown: no stream goes on there
+        self.note_receiving(volume, TAKEN_BACK)?;
+        self.roll_back(volume, epoch, progress)
+    }
+
+    fn roll_back(&self, volume: u32, epoch: u32, progress: &mut dyn FnMut(Progress)) -> Outcome<()> {
         let ctx = self.work_ctx(Work::Transfer, Some(volume));
         let root = self.root_at(volume, epoch)?;
         // what is on its way has no name in the snapshot, and goes
@@ -671,15 +704,14 @@ impl Shard {
 struct ReceivingAlone<'a>(&'a Shard, u32);
 
 impl<'a> ReceivingAlone<'a> {
-    fn begin(shard: &'a Shard, volume: u32) -> Outcome<ReceivingAlone<'a>> {
+    /// Or else what is in the way.
+    fn begin(shard: &'a Shard, volume: u32, task: Task) -> std::result::Result<ReceivingAlone<'a>, Task> {
         match shard.lock().receiving.entry(volume) {
             Entry::Vacant(entry) => {
-                entry.insert(Ending::No);
+                entry.insert((task, Ending::No));
                 Ok(ReceivingAlone(shard, volume))
             }
-            Entry::Occupied(_) => {
-                Err(Broken::Refused("it receives a stream already: wait until that is over".into()))
-            }
+            Entry::Occupied(entry) => Err(entry.get().0),
         }
     }
 }
@@ -690,10 +722,11 @@ const END_STEP: Duration = Duration::from_millis(5);
 impl Shard {
     /// Whether the stream that comes to a volume is to end; there may be none.
     pub(crate) fn stream_ending(&self, volume: u32) -> Ending {
-        self.lock().receiving.get(&volume).copied().unwrap_or_default()
+        self.lock().receiving.get(&volume).map_or(Ending::No, |(_, ending)| *ending)
     }
 
-    /// Ends the streams that come, of one copy or of all, and waits for that, until `is_lost`.
+    /// Ends the stream that comes to one copy, or all and changes of roles, too, and waits for
+    /// that, until `is_lost`.
     pub(crate) fn end_streams(&self, volume: Option<u32>, how: Ending, is_lost: impl Fn() -> bool) {
         while self.tell_streams_to_end(volume, how) && !is_lost() {
             self.env.sleep(END_STEP);
@@ -703,8 +736,9 @@ impl Shard {
     /// Whether there are any.
     fn tell_streams_to_end(&self, volume: Option<u32>, how: Ending) -> bool {
         let mut st = self.lock();
-        let coming = st.receiving.iter_mut().filter(|(of, _)| volume.is_none_or(|volume| volume == **of));
-        coming.map(|(_, ending)| *ending = (*ending).max(how)).count() > 0
+        let is_meant = |of: u32, task: Task| volume.is_none_or(|volume| volume == of && task == Task::Stream);
+        let coming = st.receiving.iter_mut().filter(|(of, (task, _))| is_meant(**of, *task));
+        coming.map(|(_, (_, ending))| *ending = (*ending).max(how)).count() > 0
     }
 }
 

@@ -11,7 +11,7 @@ use crate::admin::Progress;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
 use crate::shard::Shard;
 use crate::state::State;
-use crate::state::receiving::Ending;
+use crate::state::receiving::{Ending, Task};
 use crate::stream::Broken;
 use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, dates};
@@ -120,9 +120,13 @@ impl Shard {
         handed_over: Option<&str>,
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<SnapshotRecord> {
-        // it waits for a sender that may be lost
-        self.end_streams(Some(volume), Ending::AtOnce, || false);
-        let _alone = ReceivingAlone::begin(self, volume)?;
+        let _alone = loop {
+            match ReceivingAlone::begin(self, volume, Task::Promotion) {
+                // it waits for a sender that may be lost
+                Err(Task::Stream) => self.end_streams(Some(volume), Ending::AtOnce, || false),
+                begun => break begun?,
+            }
+        };
         let state = self.copy_state(volume)?;
         let shown = self.lock().snapshots.get(volume, state.shown).cloned().ok_or(Error::Stale)?;
         if let Some(name) = handed_over.filter(|name| name.as_bytes() != &*shown.name) {
@@ -132,7 +136,7 @@ impl Shard {
         }
         self.drop_unproven(volume, state.shown)?;
         if !state.coming().is_empty() {
-            self.roll_back(volume, state.shown, progress)?;
+            self.take_back(volume, state.shown, progress)?;
         }
         // what was never given away has numbers that nobody else gives out
         let is_taken_back = handed_over.is_some() && state.is_made_here();
@@ -148,7 +152,7 @@ impl Shard {
     /// A volume becomes a copy, which shows a snapshot with this name of all that users were told
     /// is done. Its recycle bin is emptied: what is in it has no place in a copy.
     pub(crate) fn demote(&self, volume: u32, name: &[u8]) -> Outcome<SnapshotRecord> {
-        let _alone = ReceivingAlone::begin(self, volume)?;
+        let _alone = ReceivingAlone::begin(self, volume, Task::Demotion)?;
         self.may_become_copy(volume, name)?;
         self.check_every_operation();
         // what machines have told their programs is in it
