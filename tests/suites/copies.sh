@@ -250,6 +250,22 @@ a_mirror_is_let_in_by_a_token() {
   [ "$(field verified_secs)" -gt 0 ]
 }
 
+# Who has a file of the copy open reads it to its end, whatever the copy shows meanwhile.
+a_reader_of_the_copy_reads_on() {
+  lee mirror run vol # this one is not the one of the hour
+  exec 9<"$WORK/there/mnt/vol/big"
+  head -c 1000000 <&9 >"$WORK/read"
+  for n in 1 2; do
+    echo "$n" >"$MNT/vol/read-on"
+    lee mirror run vol
+  done
+  mirrored vol
+  cat <&9 >>"$WORK/read"
+  exec 9<&-
+  cmp "$WORK/read" "$MNT/vol/big"
+  rm "$WORK/read"
+}
+
 # What a comparison has found is known to whoever serves the cell later, until another one is good.
 a_difference_is_not_forgotten() {
   python3 - "$CELL/control.sock" "127.0.0.1:$PORT" <<'PYTHON'
@@ -542,7 +558,7 @@ there_up
 # COPIES_CASES: only these, which need nothing of others.
 if [ -z "${COPIES_CASES:-}" ]; then run everything_travels everything_travels; fi
 for case in ${COPIES_CASES:-changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
-  a_mirror_is_let_in_by_a_token a_difference_is_not_forgotten its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
+  a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
   roles_change_back roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
   run "$case" "$case"
 done

@@ -684,6 +684,37 @@ fn a_copy_that_is_promoted_receives_nothing() {
     copy.check().expect("nothing is found");
 }
 
+/// Mirrors leave a snapshot where it is while somebody reads in it.
+#[test]
+fn it_is_known_whether_somebody_reads_what_a_copy_has_shown() {
+    let (source, copy) = (SimCell::new(13), with_copy(13));
+    let (dir, name, make) = (NodeId::ROOT, &b"f"[..], Make::File);
+    let node = attr_of(&source, Op::Make { dir, name, make, mode: 0o644, umask: 0 }).node;
+    let mut last = None;
+    let mut transfer = |name: &'static str| {
+        call(&source, Op::Write { node, offset: 0, data: name.as_bytes() }).expect("written");
+        ask(&source, &admin::SnapCreate { path: "/".into(), name: name.into() }).expect("taken");
+        receive(&copy, &send(&source, last.replace(name), name).0).expect("received");
+    };
+    let is_in_use = |name: &str| {
+        let list = admin::SnapList { path: None, volume: Some("copy".into()) };
+        let all = ask(&copy, &list).expect("listed").snapshots;
+        all.iter().find(|snap| snap.name == name).expect("there").in_use
+    };
+    transfer("one");
+    assert!(!is_in_use("one"));
+    // as the kernel looks it up
+    let ctx = Ctx { refs: true, ..Ctx::user(0, 0) };
+    let look = Op::Lookup { dir: shown(&copy), name: b"f" };
+    let file = copy.cell.call(&ctx, look).and_then(Reply::attr).expect("it is there").node;
+    transfer("two");
+    transfer("three");
+    assert!(is_in_use("one") && !is_in_use("two"));
+    assert_eq!(call(&copy, Op::Read { node: file, offset: 0, len: 9 }), Ok(Reply::Data(b"one".into())));
+    drop(copy.cell.call(&ctx, Op::Forget { node: file, count: 1 }));
+    assert!(!is_in_use("one"));
+}
+
 /// Programs change the volume that is called "copy".
 fn edit(cell: &SimCell, rng: &mut Rng, times: u64) {
     for n in 0..times {

@@ -8,6 +8,9 @@ use leeward_volume::admin::{Failure, MirrorInfo, SnapInfo, SnapList, SnapRemove}
 use leeward_volume::format::schedule::{Keep, expired};
 use std::collections::BTreeMap;
 
+/// So long the copy keeps what it has shown for those who read in it, seconds.
+const READ_SECS_MAX: i64 = 86_400;
+
 impl Shared {
     /// Removes here all but the one that the copy shows, and those that are to be kept no more:
     /// there of this mirror, here of others that have brought them.
@@ -36,11 +39,15 @@ impl Shared {
         let times: Vec<i64> = there.iter().map(|snap| snap.time_secs).collect();
         let now = (self.env.wall() / SECOND) as i64;
         let old = expired(&times, now, kept(mirror)?);
-        let (mut last, is_shown) = (None, |snap: &SnapInfo| snap.name == shown.name);
+        let mut last = None;
+        let may_go = |snap: &SnapInfo| {
+            let is_read = snap.in_use && snap.time_secs > now - READ_SECS_MAX;
+            snap.name != shown.name && snap.locked_until_secs <= now && !is_read
+        };
         for snap in there {
             // of several of one second the first
             let again = last.replace(snap.time_secs) == Some(snap.time_secs);
-            if (again || old.contains(&snap.time_secs)) && !is_shown(&snap) && snap.locked_until_secs <= now {
+            if (again || old.contains(&snap.time_secs)) && may_go(&snap) {
                 ignore_missing(other.ask(&SnapRemove { path: snap.path, name: snap.name }, &mut |_| ()))?;
             }
         }
@@ -119,6 +126,7 @@ mod tests {
                 locked_until_secs,
                 alone_bytes,
                 alone_records,
+                in_use: false,
             });
         };
         let (own, other, third) = ("mirror-00000001-", "mirror-00000002-", "mirror-00000003-");

@@ -54,6 +54,12 @@ impl Refs {
         nodes.collect()
     }
 
+    /// Whether there are any.
+    pub fn has_of_volume(&self, volume: u32) -> bool {
+        let pages = NodeId::new(volume, 0).0 / PAGE..NodeId::new(volume + 1, 0).0 / PAGE;
+        self.pages.keys().any(|number| pages.contains(number))
+    }
+
     fn set(&mut self, node: NodeId, count: u64) {
         let number = node.0 / PAGE;
         let page = self

@@ -29,6 +29,7 @@ use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
 use crate::format::inode::SnapshotRecord;
 use crate::shard::Shard;
+use crate::state::snapshots::View;
 use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use leeward_env::{Ctx, dates};
 use leeward_fs::{Error, NodeId};
@@ -62,6 +63,10 @@ pub struct SnapInfo {
     pub alone_bytes: u64,
     /// Records that only this snapshot holds.
     pub alone_records: u64,
+    /// Whether somebody has files of it open, or works in it, where a copy shows it or has shown
+    /// it.
+    #[serde(default)]
+    pub in_use: bool,
 }
 
 impl Reply for SnapInfo {
@@ -150,11 +155,13 @@ impl Shard {
 
     fn snap_info(&self, dir: NodeId, path: String, epoch: u32, record: &SnapshotRecord) -> SnapInfo {
         let volume = self.volume_name(dir.volume());
-        let (alone, snapshot_dir) = {
+        let (alone, snapshot_dir, in_use) = {
             let st = self.lock();
+            let shown = st.snapshots.known(View::Shown { volume: dir.volume(), epoch });
+            let in_use = shown.is_some_and(|view| st.refs.has_of_volume(view));
             let properties = st.volumes.get(&dir.volume()).map(|volume| &volume.properties);
             let snapshot_dir = properties.map(|p| String::from_utf8_lossy(&p.snapshot_dir).into_owned());
-            (st.snapshots.held_alone(dir.volume(), epoch), snapshot_dir.unwrap_or_default())
+            (st.snapshots.held_alone(dir.volume(), epoch), snapshot_dir.unwrap_or_default(), in_use)
         };
         SnapInfo {
             volume,
@@ -168,6 +175,7 @@ impl Shard {
             locked_until_secs: record.locked_until_secs,
             alone_bytes: alone.bytes.max(0) as u64,
             alone_records: alone.records.max(0) as u64,
+            in_use,
         }
     }
 }
