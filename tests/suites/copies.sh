@@ -383,6 +383,26 @@ roles_change_back() {
   there fsck
 }
 
+# A switch made the volume here a copy and ended there, and the other one was promoted by hand: what that never got is kept.
+what_a_cut_switch_left_stays() {
+  local kept="$MNT/vol/.snap/set-aside-mirror-0badcafe-2026-01-01T00:00:00.000Z"
+  echo 'never sent' >"$MNT/vol/unsent"
+  lee volume demote vol --snapshot "$(basename "${kept/set-aside-/}")"
+  there volume promote vol
+  there mirror run vol
+  mirrored vol
+  [ ! -e "$MNT/vol/unsent" ]
+  [ "$(cat "$kept/unsent")" = 'never sent' ]
+  there mirror status vol >"$WORK/status"
+  grep -q 'NOTE .*set-aside-mirror-0badcafe' "$WORK/status" || { cat "$WORK/status"; return 1; }
+  there volume demote vol
+  lee volume promote vol
+  lee mirror add vol --to "$THERE"
+  lee mirror run vol
+  lee mirror remove vol
+  [ "$(cat "$kept/unsent")" = 'never sent' ]
+}
+
 # only_there, only_here: the volume is writable there and a copy here, or the other way around.
 only_there() {
   echo "$1" >"$WORK/there/mnt/vol/last" || return 1
@@ -559,7 +579,7 @@ there_up
 if [ -z "${COPIES_CASES:-}" ]; then run everything_travels everything_travels; fi
 for case in ${COPIES_CASES:-changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
   a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
-  roles_change_back roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
+  roles_change_back what_a_cut_switch_left_stays roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
   run "$case" "$case"
 done
 suite_end

@@ -952,6 +952,31 @@ fn what_a_directory_had_goes_with_it() {
     }
 }
 
+/// A switch makes a volume a copy and ends there; then the other one is promoted without what it
+/// never got. That stays, under a name that no mirror removes.
+#[test]
+fn what_a_switch_that_was_cut_short_has_left_is_set_aside() {
+    let mut pair = Pair::new(11);
+    pair.take("one");
+    pair.transfer("one");
+    let dir = shown(pair.source());
+    attr_of(pair.source(), Op::Make { dir, name: b"unsent", make: Make::Dir, mode: 0o755, umask: 0 });
+    pair.demote(0, "mirror-last");
+    pair.promote(1, None);
+    pair.take("two");
+    pair.transfer("two");
+    let (path, volume) = (None, Some("copy".into()));
+    let list = ask(&pair.cells[0], &admin::SnapList { path, volume }).expect("listed").snapshots;
+    let names: Vec<&str> = list.iter().map(|snap| &*snap.name).collect();
+    assert!(names.contains(&"set-aside-mirror-last") && !names.contains(&"mirror-last"), "{names:?}");
+    let kept = snapshot_in(&pair.cells[0], shown(&pair.cells[0]), "set-aside-mirror-last");
+    attr_of(&pair.cells[0], Op::Lookup { dir: kept, name: b"unsent" });
+    for cell in &pair.cells {
+        cell.settle().expect("work is done");
+        cell.check().expect("nothing is found");
+    }
+}
+
 #[test]
 fn a_volume_becomes_a_copy_only_where_it_can() {
     let (cell, source) = (with_copy(7), SimCell::new(7));

@@ -348,6 +348,14 @@ fn status(all: &[MirrorStatus]) -> String {
         let (volume, to) = (printable(&m.mirror.volume), printable(&m.mirror.to));
         text.push_str(&format!("ALARM the mirror of {volume} to {to}: {}\n", printable(&why)));
     }
+    for m in all {
+        let Some(kept) = &m.set_aside else { continue };
+        text.push_str(&format!(
+            "NOTE {} was a volume of its own: what never came here is there in snapshot {}; remove that when nobody needs it\n",
+            copy_of(m),
+            printable(kept)
+        ));
+    }
     text
 }
 

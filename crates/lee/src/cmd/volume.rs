@@ -334,7 +334,7 @@ fn demote(invocation: &Invocation, name: String, snapshot: Option<String>) -> Re
         // to the millisecond: the name is to be another one in each cell
         let millis = invocation.env.wall() / 1_000_000;
         let second = dates::second((millis / 1000) as i64);
-        format!("set-aside-{}.{:03}Z", second.trim_end_matches('Z'), millis % 1000)
+        format!("{}{}.{:03}Z", admin::SET_ASIDE, second.trim_end_matches('Z'), millis % 1000)
     });
     let request = admin::VolumeDemote { name, snapshot: snapshot.clone() };
     let volume = invocation.ask_with_bar("volume demote", &request)?;

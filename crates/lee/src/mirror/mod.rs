@@ -127,6 +127,9 @@ pub struct MirrorStatus {
     pub verified_secs: Option<i64>,
     /// Milliseconds in which nobody could write when the roles were changed last.
     pub pause_ms: Option<u64>,
+    /// The newest snapshot in the copy that keeps what was written there and never came here.
+    #[serde(default)]
+    pub set_aside: Option<String>,
     /// Why the last pass failed.
     pub error: Option<String>,
 }
@@ -182,6 +185,7 @@ struct State {
     took: Nanos,
     passes: u64,
     pause_ms: Option<u64>,
+    set_aside: Option<String>,
     error: Option<String>,
 }
 
@@ -491,6 +495,7 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
         took_ms: state.took / 1_000_000,
         verified_secs,
         pause_ms: state.pause_ms,
+        set_aside: state.set_aside,
         error: state.error.or(differs),
         mirror,
     }

@@ -1,10 +1,10 @@
 //! Names of the snapshots that mirrors take: which mirror, and when.
 
 use leeward_env::{Nanos, dates};
-use leeward_volume::admin::MirrorInfo;
+use leeward_volume::admin::{MirrorInfo, OF_MIRRORS};
 
 /// They begin with this.
-pub const PREFIX: &str = "mirror-";
+pub const PREFIX: &str = OF_MIRRORS;
 /// Then the number of the mirror comes, in hexadecimal digits, and a hyphen.
 const NUMBER_DIGITS: usize = 8;
 /// And the time, such as `2026-11-27T09:09:24.362Z`.

@@ -3,14 +3,14 @@
 //! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that
 //! was not sent to its end is sent again first: the copy may have most of it.
 
-use super::names::{new_name, prefix};
+use super::names::{PREFIX, new_name, prefix};
 use super::other::{Other, STREAM_PIECE_BYTES};
 use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, Pipe, Progress, SnapCreate, SnapDigest, SnapInfo,
-    SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
+    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, Pipe, Progress, SET_ASIDE, SnapCreate, SnapDigest,
+    SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::sync::Arc;
@@ -20,6 +20,26 @@ use std::time::Duration;
 /// Pieces of a stream that are read ahead.
 const PIECES_AHEAD: usize = 32;
 
+/// What a copy shows.
+pub(super) enum Shown {
+    /// It has received nothing yet.
+    Nothing,
+    /// A snapshot that is here, too.
+    Here(SnapInfo),
+    /// The snapshot of this name of what it was when it became a copy, which is not here.
+    Own(String),
+}
+
+impl Shown {
+    /// The snapshot here.
+    pub(super) fn here(self) -> Option<SnapInfo> {
+        match self {
+            Shown::Here(snap) => Some(snap),
+            Shown::Nothing | Shown::Own(_) => None,
+        }
+    }
+}
+
 impl Shared {
     /// Brings a copy up to date.
     pub(super) fn pass(self: &Arc<Shared>, mirror: &MirrorInfo) -> Result<(), Failure> {
@@ -27,12 +47,12 @@ impl Shared {
         let at = self.cell.admin(&VolumeShow { name: mirror.volume.clone() }, &mut |_| ())?.at;
         // twice: after what an earlier pass has left, what was changed since
         for _ in 0..2 {
-            let shown = self.shown(&other, mirror, &at)?;
-            let since = shown.as_ref().map_or(0, |snap| snap.epoch);
+            let base = self.base(&other, mirror, &at)?;
+            let since = base.as_ref().map_or(0, |snap| snap.epoch);
             let left = self.own(mirror, &at)?.into_iter().rfind(|snap| snap.epoch > since);
             let is_left = left.is_some();
             let next = left.map_or_else(|| self.take(mirror, &at), Ok)?;
-            let sent = self.send(&other, mirror, shown.as_ref(), &next);
+            let sent = self.send(&other, mirror, base.as_ref(), &next);
             if sent.as_ref().is_err_and(|why| why.errno == DIFFERS) {
                 // it would differ each time; that it is kept, or locked, is not the news
                 let _ = self.remove_here(next);
@@ -53,34 +73,47 @@ impl Shared {
         change(self.states.lock().entry(id_of(mirror)).or_default());
     }
 
-    /// The snapshot here that the copy shows; `None`: it has received nothing yet.
-    pub(super) fn shown(
-        &self,
-        other: &Other,
-        mirror: &MirrorInfo,
-        at: &str,
-    ) -> Result<Option<SnapInfo>, Failure> {
+    /// What the copy shows.
+    pub(super) fn shown(&self, other: &Other, mirror: &MirrorInfo, at: &str) -> Result<Shown, Failure> {
         let info = self.find_copy(other, mirror)?;
-        let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(None) };
+        let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(Shown::Nothing) };
         let name = copy.snapshot.unwrap_or_default();
         let here = self.snapshots(at)?;
-        let found = match here.iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs) {
-            None if copy.made_here => self.newest_common(other, mirror, &here)?,
-            found => found.cloned(),
-        };
-        match found {
+        match here.into_iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs) {
             Some(snap) => {
                 let proven = (snap.name.clone(), snap.time_secs);
                 self.note(mirror, |state| state.proven = Some(proven));
-                Ok(Some(snap))
+                Ok(Shown::Here(snap))
             }
-            None => {
-                let message = format!(
-                    "the copy {0} in {1} shows {name}, which volume {2} does not have (any more): remove the copy there, \
-                     and it is made anew: lee volume remove {0}",
-                    mirror.copy, mirror.to, mirror.volume
+            None if copy.made_here => {
+                self.note(mirror, |state| state.proven = None);
+                Ok(Shown::Own(name))
+            }
+            None => Err(nothing_common(mirror, &name)),
+        }
+    }
+
+    /// The snapshot here that a stream to the copy goes on from; `None`: from nothing.
+    fn base(&self, other: &Other, mirror: &MirrorInfo, at: &str) -> Result<Option<SnapInfo>, Failure> {
+        match self.shown(other, mirror, at)? {
+            Shown::Nothing => Ok(None),
+            Shown::Here(snap) => Ok(Some(snap)),
+            Shown::Own(name) => {
+                let common = self.newest_common(other, mirror, at)?;
+                let common = common.ok_or_else(|| nothing_common(mirror, &name))?;
+                // the name of a mirror gets that before it when the copy is taken back
+                let kept = match name.starts_with(PREFIX) {
+                    true => format!("{SET_ASIDE}{name}"),
+                    false => name,
+                };
+                tracing::warn!(
+                    "mirror of {}: the copy {} in {} was a volume of its own: what was written there and never came here stays \
+                     there in snapshot {kept}",
+                    mirror.volume,
+                    mirror.copy,
+                    mirror.to
                 );
-                Err(failure(libc::ENOENT, &message))
+                Ok(Some(common))
             }
         }
     }
@@ -90,8 +123,9 @@ impl Shared {
         &self,
         other: &Other,
         mirror: &MirrorInfo,
-        here: &[SnapInfo],
+        at: &str,
     ) -> Result<Option<SnapInfo>, Failure> {
+        let here = self.snapshots(at)?;
         let volume = Some(mirror.copy.clone());
         let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
         let is_there = |snap: &&SnapInfo| {
@@ -239,12 +273,20 @@ impl Shared {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), Failure> {
         let at = self.cell.admin(&VolumeShow { name: mirror.volume.clone() }, &mut |_| ())?.at;
-        let shown = self.shown(other, mirror, &at)?.ok_or_else(|| {
-            failure(
-                libc::ENOENT,
-                &format!("the copy {} in {} has received nothing yet", mirror.copy, mirror.to),
-            )
-        })?;
+        let refused = |why: String| {
+            let message = format!("the copy {} in {} {why}", mirror.copy, mirror.to);
+            Err(failure(libc::ENOENT, &message))
+        };
+        let shown = match self.shown(other, mirror, &at)? {
+            Shown::Here(snap) => snap,
+            Shown::Nothing => return refused("has received nothing yet".into()),
+            Shown::Own(name) => {
+                return refused(format!(
+                    "shows something else, what it was itself (snapshot {name}): lee mirror run {} brings it up to date",
+                    mirror.volume
+                ));
+            }
+        };
         let request =
             |volume: &String| SnapDigest { volume: volume.clone(), name: shown.name.clone(), from: None };
         let (cell, here) = (self.cell.clone(), request(&mirror.volume));
@@ -261,6 +303,16 @@ impl Shared {
         );
         Err(failure(DIFFERS, &message))
     }
+}
+
+/// The copy shows a snapshot that is not here, and nothing else that is.
+fn nothing_common(mirror: &MirrorInfo, name: &str) -> Failure {
+    let message = format!(
+        "the copy {0} in {1} shows {name}, which volume {2} does not have (any more): remove the copy there, \
+         and it is made anew: lee volume remove {0}",
+        mirror.copy, mirror.to, mirror.volume
+    );
+    failure(libc::ENOENT, &message)
 }
 
 /// Takes a stream out of a pipe, and hands it on no faster than it may be.

@@ -4,7 +4,7 @@ use super::names::{prefix, prefix_of};
 use super::other::Other;
 use super::{SECOND, Shared};
 use crate::control::server::failure;
-use leeward_volume::admin::{Failure, MirrorInfo, SnapInfo, SnapList, SnapRemove};
+use leeward_volume::admin::{Failure, MirrorInfo, SET_ASIDE, SnapInfo, SnapList, SnapRemove};
 use leeward_volume::format::schedule::{Keep, expired};
 use std::collections::BTreeMap;
 
@@ -32,6 +32,9 @@ impl Shared {
     fn prune_there(&self, other: &Other, mirror: &MirrorInfo, shown: &SnapInfo) -> Result<(), Failure> {
         let volume = Some(mirror.copy.clone());
         let there = other.ask(&SnapList { path: None, volume }, &mut |_| ())?.snapshots;
+        let set_aside = there.iter().filter(|snap| snap.name.starts_with(SET_ASIDE));
+        let set_aside = set_aside.max_by_key(|snap| snap.epoch).map(|snap| snap.name.clone());
+        self.note(mirror, |state| state.set_aside = set_aside);
         let prefix = prefix(mirror);
         let mut there: Vec<SnapInfo> =
             there.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect();

@@ -109,7 +109,7 @@ impl Shared {
             );
             return Err(failure(libc::EBUSY, &message));
         }
-        let shown = self.shown(other, mirror, at)?;
+        let shown = self.shown(other, mirror, at)?.here();
         if shown.as_ref().map(|snap| snap.epoch) != Some(last.epoch) {
             self.send(other, mirror, shown.as_ref(), last)?;
         }

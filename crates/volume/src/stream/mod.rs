@@ -31,6 +31,7 @@ use receive::Receiving;
 use record::{Attributes, Record, damaged, each_record};
 use ring::digest;
 use roles::Come;
+pub use roles::{OF_MIRRORS, SET_ASIDE};
 use send::{Sending, Sink, attributes};
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
@@ -544,6 +545,9 @@ impl Shard {
             )));
         }
         if !state.receiving.is_empty() && !is_same {
+            if base != state.shown {
+                self.set_aside(volume, state.shown)?;
+            }
             self.take_back(volume, base, progress)?;
         }
         if after == 0 {

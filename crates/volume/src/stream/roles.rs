@@ -10,14 +10,19 @@ use super::{DIGEST_BYTES, EMPTY, Outcome, ReceivingAlone};
 use crate::admin::Progress;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
 use crate::shard::Shard;
-use crate::state::State;
 use crate::state::receiving::{Ending, Task};
+use crate::state::{Effect, State};
 use crate::stream::Broken;
 use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, dates};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Error, NodeId, Result};
 
+/// Names of snapshots that mirrors have taken begin with this.
+pub const OF_MIRRORS: &str = "mirror-";
+/// Names of snapshots of what was written to a volume, and did not come to the other cell, begin
+/// with this.
+pub const SET_ASIDE: &str = "set-aside-";
 /// Each time a copy is promoted its new inodes begin at a multiple.
 const NUMBERS_STEP: u64 = 1 << 26;
 /// How often it is looked whether operations at work have ended; a millisecond is in between.
@@ -147,6 +152,26 @@ impl Shard {
             }
         })?;
         Ok(shown)
+    }
+
+    /// What a copy shows that was made here stays when it is taken back behind that. A mirror of
+    /// this cell has given it its name, and would remove it as one that it has sent.
+    pub(super) fn set_aside(&self, volume: u32, epoch: u32) -> Result<()> {
+        let record = self.lock().snapshots.get(volume, epoch).cloned().ok_or(Error::Stale)?;
+        if !record.name.starts_with(OF_MIRRORS.as_bytes()) {
+            return Ok(());
+        }
+        let (dir, before) = (NodeId::new(volume, 1), record.name.clone());
+        let name: Box<[u8]> = [SET_ASIDE.as_bytes(), &before].concat().into();
+        self.transact(&Ctx::system(), |tx| {
+            tx.check_snapshot_name(dir, &name)?;
+            let record = SnapshotRecord { name: name.clone(), ..record.clone() };
+            tx.then(Effect::ChangeSnapshot { volume, epoch, record });
+            Ok(())
+        })?;
+        self.invalidate_snapshot(dir, &before);
+        self.invalidate_snapshot(dir, &name);
+        Ok(())
     }
 
     /// A volume becomes a copy, which shows a snapshot with this name of all that users were told
