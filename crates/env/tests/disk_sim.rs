@@ -234,6 +234,20 @@ fn capacity_is_enforced_and_given_back() {
 }
 
 #[test]
+fn overwriting_needs_space_where_writes_are_copied() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(3 * 4096);
+    let file = create(&disk, "f");
+    file.write_at(0, &[1; 2 * 4096]).unwrap();
+    disk.copy_on_write();
+    file.write_at(100, &[2; 4000 - 100]).unwrap();
+    assert_eq!(disk.space().unwrap().available_bytes, 4096, "for as long as it takes");
+    let full = file.write_at(4000, &[3; 200]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC), "it touches two pages");
+    assert_eq!(content(&disk, "f").unwrap()[3998..4002], [2, 2, 1, 1], "and leaves nothing");
+}
+
+#[test]
 fn bits_flip_and_reads_fail() {
     let disk = SimDisk::new(1);
     let file = durable(&disk, "d/f", &[4; 10]);

@@ -271,10 +271,37 @@ impl<T: Tables> Engine<T> {
         }
         self.journal.finish(&mut self.writer.lock(), self.tables.seq_durable())
     }
+}
 
-    fn reserve_path(&self) -> String {
-        format!("{}/reserve", self.options.journal.dir)
+/// Opens an engine whose journal is in `dir`. Where that finds no space it frees the reserve, once:
+/// opening writes, and users cannot remove anything before.
+pub(crate) fn open_in_reserve<E>(disk: &dyn Disk, dir: &str, open: impl Fn() -> Result<E>) -> Result<E> {
+    match open() {
+        Err(Error::Full) => {
+            tracing::warn!("the disk is full: opening the metadata with the space held back for removal");
+            set_reserve(disk, dir, false)?;
+            open()
+        }
+        opened => opened,
     }
+}
+
+/// Takes or frees the space reserve.
+fn set_reserve(disk: &dyn Disk, dir: &str, hold: bool) -> Result<()> {
+    let path = format!("{dir}/reserve");
+    let file = match disk.open(&path, Caching::Buffered) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !hold => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => disk.create(&path, Caching::Buffered)?,
+        other => other?,
+    };
+    if hold {
+        let wanted = RESERVE_BYTES_MAX.min(disk.space()?.total_bytes / RESERVE_FRACTION);
+        file.allocate(wanted)?;
+    } else {
+        file.truncate(0)?;
+    }
+    file.sync()?;
+    Ok(disk.sync_dir(dir)?)
 }
 
 /// Keeps memory and runs within limits. Nothing is appended or inserted meanwhile.
@@ -390,20 +417,7 @@ impl<T: Tables> Kv for Engine<T> {
 
     fn reserve(&self, hold: bool) -> Result<()> {
         let _one = self.reserve.lock();
-        let path = self.reserve_path();
-        let file = match self.disk.open(&path, Caching::Buffered) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound && !hold => return Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => self.disk.create(&path, Caching::Buffered)?,
-            other => other?,
-        };
-        if hold {
-            let wanted = RESERVE_BYTES_MAX.min(self.disk.space()?.total_bytes / RESERVE_FRACTION);
-            file.allocate(wanted)?;
-        } else {
-            file.truncate(0)?;
-        }
-        file.sync()?;
-        Ok(self.disk.sync_dir(&self.options.journal.dir)?)
+        set_reserve(&*self.disk, &self.options.journal.dir, hold)
     }
 
     fn damaged_file(&self) -> Option<String> {

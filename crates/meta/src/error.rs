@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of a metadata engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No space: nothing of the batch is durable, and it may be tried again.
+    /// No space: the batch does not count, and may be tried again.
     #[error("no space for metadata")]
     Full,
     /// Stored bytes are not what was written.

@@ -21,6 +21,9 @@
 //!   this process builds upon. All earlier records were synced before the next was written. The
 //!   last one perhaps was not, and a sync may have failed, after which the system takes the page
 //!   for clean though it never reached the medium.
+//! * A record that was refused for want of space is erased before another file is begun, so that a
+//!   later record never follows it. Where erasing has no space either, it stays until the next
+//!   append overwrites it: a crash before that brings it back.
 //! * Opening never appends to a file that has records; a torn tail stays where it is.
 //!
 //! Inline data of a segment that is slow to be stored pins its file, and so all later files. When
@@ -102,6 +105,8 @@ pub(crate) struct Tail {
     written: u64,
     /// Whether the last record has no content, so that damage to it loses nothing.
     is_closed_off: bool,
+    /// Whether a record that was refused may be at the end.
+    has_refused: bool,
     buffer: AlignedBuf,
 }
 
@@ -229,12 +234,13 @@ impl Journal {
     /// Appends a batch; it is durable on return.
     ///
     /// # Errors
-    /// Full: the journal is as before. After any other error its state is unknown: nothing may be
-    /// appended again.
+    /// Full: the journal is as before, but that a crash before the next append may show the batch.
+    /// After any other error its state is unknown: nothing may be appended again.
     pub fn append(&self, tail: &mut Tail, seq: u64, batch: &Batch) -> Result<()> {
         let len = record::encoded_len(batch);
         let padded = len.next_multiple_of(ALIGN);
         if tail.end + padded as u64 > tail.capacity {
+            tail.wipe()?;
             self.switch(tail, padded as u64)?;
         }
         tail.encode(seq, batch, len);
@@ -485,6 +491,7 @@ impl Journal {
 
     /// Ends the journal: the needed parts stay, the rest goes.
     pub fn finish(&self, tail: &mut Tail, durable: u64) -> Result<()> {
+        tail.wipe()?;
         let next = self.next.lock().take();
         {
             let mut ledger = self.ledger.lock();
@@ -569,6 +576,7 @@ impl Tail {
             last_seq,
             written,
             is_closed_off: false,
+            has_refused: false,
             buffer: AlignedBuf::zeroed(ALIGN),
         }
     }
@@ -599,21 +607,25 @@ impl Tail {
     }
 
     /// Writes and syncs the buffer; takes the write back when there was no space.
-    fn write(&self, padded: usize) -> Result<()> {
+    fn write(&mut self, padded: usize) -> Result<()> {
         let Some(file) = &self.file else { return Err(Error::Broken("no journal file".into())) };
         let written = file.write_at(self.end, &self.buffer[..padded]).and_then(|()| file.sync());
-        match written.map_err(Error::from) {
-            Err(Error::Full) => self.wipe(&**file),
-            other => other,
+        let written = written.map_err(Error::from);
+        self.has_refused = matches!(written, Err(Error::Full));
+        if self.has_refused {
+            self.wipe()?;
         }
+        written
     }
 
     /// Erases the header of a record that was refused, durably, so that the next opening does not
-    /// find the record.
-    fn wipe(&self, file: &dyn DiskFile) -> Result<()> {
-        let zeros = AlignedBuf::zeroed(ALIGN);
-        file.write_at(self.end, &zeros).and_then(|()| file.sync()).map_err(Error::Io)?;
-        Err(Error::Full)
+    /// find the record. On file systems that copy on write this needs space, too.
+    fn wipe(&mut self) -> Result<()> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.has_refused) {
+            file.write_at(self.end, &AlignedBuf::zeroed(ALIGN)).and_then(|()| file.sync())?;
+            self.has_refused = false;
+        }
+        Ok(())
     }
 
     fn shrink(&mut self) {

@@ -94,8 +94,9 @@ pub trait Kv: Send + Sync {
     }
 
     /// The first half of a commit: makes `batch` durable. Readers may see it now or not yet. One
-    /// caller at a time. On [`Error::Full`] nothing of the batch is durable and it may be tried
-    /// again. After any other error the engine answers every later call with [`Error::Broken`].
+    /// caller at a time. On [`Error::Full`] it may be tried again, before any other batch: until
+    /// the next append a crash may still show it, whole. After any other error the engine answers
+    /// every later call with [`Error::Broken`].
     fn append(&self, batch: &Batch) -> Result<Appended>;
 
     /// The second half: readers see the batch. Called once for each batch, in the order of appends,

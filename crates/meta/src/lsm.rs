@@ -16,7 +16,7 @@ mod files;
 mod presync;
 mod readers;
 
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, EngineOptions, open_in_reserve};
 use crate::tables::{Pressure, TableStats, Tables};
 use crate::{Batch, Error, Moment, Pairs, Result, Value};
 use leeward_env::disk::Disk;
@@ -69,8 +69,10 @@ impl LsmKv {
     /// # Errors
     /// Corrupt, Io, Full.
     pub fn open(env: Env, disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<LsmKv> {
-        let tables = LsmTables::open(disk.clone(), dir, options.cache_bytes)?;
-        Engine::start(env, disk, options.engine, tables)
+        open_in_reserve(&*disk, &options.engine.journal.dir, || {
+            let tables = LsmTables::open(disk.clone(), dir, options.cache_bytes)?;
+            Engine::start(env.clone(), disk.clone(), options.engine.clone(), tables)
+        })
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Lock order: `map`, alone.
 
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, EngineOptions, open_in_reserve};
 use crate::journal::JournalOptions;
 use crate::tables::{Pressure, TableStats, Tables};
 use crate::{Batch, Error, Moment, Result, Value};
@@ -43,8 +43,11 @@ impl MemKv {
 
     /// Opens the engine on this disk. Errors as of [`MemKv::open`].
     pub fn open_with(env: Env, disk: Arc<dyn Disk>, options: EngineOptions) -> Result<MemKv> {
-        let tables = MemTables::open(disk.clone(), &options.journal.dir)?;
-        Engine::start(env, disk, options, tables)
+        let dir = &options.journal.dir;
+        open_in_reserve(&*disk, dir, || {
+            let tables = MemTables::open(disk.clone(), dir)?;
+            Engine::start(env.clone(), disk.clone(), options.clone(), tables)
+        })
     }
 }
 

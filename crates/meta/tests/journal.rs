@@ -1,7 +1,7 @@
 //! The journal's format and how damage to it shows.
 
 use leeward_env::Env;
-use leeward_env::disk::sim::SimDisk;
+use leeward_env::disk::sim::{Fault, SimDisk};
 use leeward_env::disk::{Caching, Disk};
 use leeward_meta::contract::{Model, all_inline_data, puts};
 use leeward_meta::mem::MemKv;
@@ -101,6 +101,29 @@ fn a_torn_tail_is_the_end() {
         drop(kv);
         assert_eq!(Model::of(&open(&disk).expect("open again")).len(), 5);
     }
+}
+
+/// A record that was refused, and could not be erased, does not stay in front of later ones.
+#[test]
+fn a_refused_record_is_erased_before_the_next_file_begins() {
+    let disk = SimDisk::new(1);
+    disk.copy_on_write();
+    let kv = open_small(&disk).expect("open");
+    for key in [b"a", b"b"] {
+        kv.commit(&puts(&[(key, b"v")])).expect("commit");
+    }
+    let refused = puts(&[(b"refused", b"v")]);
+    let write = disk.mutations();
+    disk.fail_at(write + 1, Fault::Enospc); // the sync, and then erasing
+    disk.fail_at(write + 2, Fault::Enospc);
+    assert!(matches!(kv.commit(&refused), Err(Error::Full)));
+    assert_eq!(Model::of(&open_small(&disk.kill()).expect("open")).len(), 3, "it was not erased");
+    // a larger one needs another file
+    kv.commit(&puts(&[(b"large", &[1u8; 5000])])).expect("commit");
+    assert_eq!(files(&disk).len(), 2);
+    let found = Model::of(&open_small(&disk.kill()).expect("open"));
+    assert_eq!(found, Model::of(&kv));
+    assert_eq!(found.len(), 3);
 }
 
 #[test]

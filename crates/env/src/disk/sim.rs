@@ -43,7 +43,7 @@ pub enum Fault {
     CrashAfter,
     /// It fails with EIO; a write leaves half of itself, a sync some sectors.
     Eio,
-    /// It fails with ENOSPC; a write leaves half of itself.
+    /// It fails with ENOSPC; a write leaves half of itself, or nothing where writes are copied.
     Enospc,
 }
 
@@ -80,6 +80,7 @@ struct SimState {
     unreadable: Vec<String>,
     recent: VecDeque<String>,
     capacity_pages: u64,
+    copies_on_write: bool,
     used_pages: u64,
     inode_next: u64,
     names: Names,
@@ -147,6 +148,7 @@ impl SimDisk {
             unreadable: Vec::new(),
             recent: VecDeque::new(),
             capacity_pages: CAPACITY_BYTES / PAGE_BYTES,
+            copies_on_write: false,
             used_pages: 0,
             inode_next: 0,
             names: Names::new(),
@@ -199,6 +201,12 @@ impl SimDisk {
     /// used.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity_pages = bytes / PAGE_BYTES;
+    }
+
+    /// From now on overwriting needs as much free space as writing anew, for as long as it takes. A
+    /// write that does not get it leaves nothing.
+    pub fn copy_on_write(&self) {
+        self.0.lock().copies_on_write = true;
     }
 
     /// Inverts the lowest bit of the byte at `offset`, on the medium as in memory.
@@ -391,7 +399,9 @@ impl DiskFile for SimFile {
             format_args!("write {}@{offset}", buf.len()),
             |state, body| state.write(body, offset, buf),
             |state, body| {
-                let _ = state.write(body, offset, &buf[..half]); // the call fails in any case
+                if !state.copies_on_write {
+                    let _ = state.write(body, offset, &buf[..half]); // the call fails in any case
+                }
             },
         )
     }
@@ -467,7 +477,7 @@ impl SimState {
 
     /// Copies names of another disk, and its size.
     fn start_with(&mut self, from: &SimState, names: Names, durable: Names, unsynced: Vec<NameChange>) {
-        self.capacity_pages = from.capacity_pages;
+        (self.capacity_pages, self.copies_on_write) = (from.capacity_pages, from.copies_on_write);
         self.inode_next = from.inode_next;
         self.used_pages =
             names.values().filter_map(Node::inode).map(|i| i.body.lock().now.page_count()).sum();
@@ -601,7 +611,11 @@ impl SimState {
     /// Writes as much as fits; fails when that is not all.
     fn write(&mut self, body: &mut Body, offset: u64, buf: &[u8]) -> io::Result<()> {
         let free = if body.unlinked { u64::MAX } else { self.free_pages() };
-        let fits = body.now.fitting(offset, buf.len(), free);
+        let fits = match self.copies_on_write {
+            true if page_count(offset, buf.len()) > free => 0,
+            true => buf.len(),
+            false => body.now.fitting(offset, buf.len(), free),
+        };
         self.change(body, Change::Write { offset, bytes: buf[..fits].into() });
         if fits == buf.len() { Ok(()) } else { Err(os_error(libc::ENOSPC)) }
     }
@@ -663,6 +677,11 @@ impl Name {
         }
         all
     }
+}
+
+/// Pages that a write touches.
+fn page_count(offset: u64, len: usize) -> u64 {
+    (offset + len as u64).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES
 }
 
 /// The one spelling of a path.
