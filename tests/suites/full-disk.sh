@@ -62,6 +62,24 @@ another_program_fills_the_disk() {
   cell_fsck
 }
 
+# Somebody else takes nearly all inodes: the cell refuses writes while it still has some for itself, and goes on later.
+another_program_takes_the_inodes() {
+  mkdir "$DISK/many"
+  python3 -c '
+import os, sys
+number = 0
+while os.statvfs(sys.argv[1]).f_favail > 1000:
+    open(f"{sys.argv[1]}/{number}", "x").close()
+    number += 1' "$DISK/many"
+  timeout 60 python3 "$FILL" fill "$MNT" "$WORK/sums" inodes 65536
+  [ "$(stat -f -c %d "$DISK")" -gt 100 ]
+  sums_hold
+  timeout 60 python3 "$FILL" remove "$MNT" "$WORK/sums" 20
+  rm -r "$DISK/many"
+  goes_on_writing
+  cell_fsck
+}
+
 run disk make_disk
 on_exit "umount '$DISK' || umount -l '$DISK'"
 CELL=$DISK/cell
@@ -79,5 +97,7 @@ cell_ensure
 run goes_on_writing goes_on_writing
 cell_ensure
 run another_program_fills_the_disk another_program_fills_the_disk
+cell_ensure
+run another_program_takes_the_inodes another_program_takes_the_inodes
 cell_ensure
 suite_end

@@ -64,6 +64,24 @@ pub struct Space {
     pub available_files: u64,
 }
 
+/// A file system with fewer free inodes is full, whatever space it has. A small one, which has few:
+/// with less than this part of them.
+const FILES_MIN: u64 = 4096;
+const FILES_PART: u64 = 16;
+
+impl Space {
+    /// Whether so few inodes are left that it counts as full. Btrfs and file systems of a network
+    /// have no number of inodes.
+    pub fn lacks_files(&self) -> bool {
+        self.available_files < FILES_MIN.min(self.total_files / FILES_PART)
+    }
+
+    /// Bytes that may still be written: none where the files for them cannot be made.
+    pub fn usable_bytes(&self) -> u64 {
+        if self.lacks_files() { 0 } else { self.available_bytes }
+    }
+}
+
 /// A directory tree to keep files in.
 pub trait Disk: Send + Sync {
     /// Opens an existing file for reading and writing.

@@ -1,7 +1,7 @@
 //! What the simulated disk keeps, loses and refuses.
 
 use leeward_env::disk::sim::{Fault, SimDisk, is_power_off};
-use leeward_env::disk::{Caching, Disk, DiskFile};
+use leeward_env::disk::{Caching, Disk, DiskFile, Space};
 use std::io;
 
 const SEEDS: u64 = 200;
@@ -245,6 +245,16 @@ fn overwriting_needs_space_where_writes_are_copied() {
     let full = file.write_at(4000, &[3; 200]).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(libc::ENOSPC), "it touches two pages");
     assert_eq!(content(&disk, "f").unwrap()[3998..4002], [2, 2, 1, 1], "and leaves nothing");
+}
+
+#[test]
+fn a_disk_without_inodes_is_full() {
+    let usable = |total_files, available_files| {
+        Space { total_bytes: 100, available_bytes: 50, total_files, available_files }.usable_bytes()
+    };
+    assert_eq!((usable(1 << 20, 5000), usable(1 << 20, 4000)), (50, 0));
+    assert_eq!((usable(1600, 100), usable(1600, 99)), (50, 0), "a small one");
+    assert_eq!(usable(0, 0), 50, "one that does not say");
 }
 
 #[test]

@@ -48,6 +48,10 @@ pub struct FileSystem {
     pub free: u64,
     /// Bytes that it has.
     pub total: u64,
+    /// Inodes that are free.
+    pub free_files: u64,
+    /// Inodes that it has; 0: it does not say.
+    pub total_files: u64,
     /// Whether nothing can be changed.
     pub read_only: bool,
 }
@@ -72,6 +76,8 @@ pub fn file_system(dir: &Path) -> io::Result<FileSystem> {
         magic: found.f_type as u64,
         free: found.f_bavail.saturating_mul(block),
         total: found.f_blocks.saturating_mul(block),
+        free_files: found.f_ffree,
+        total_files: found.f_files,
         read_only,
     })
 }

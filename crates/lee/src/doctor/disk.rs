@@ -4,6 +4,7 @@
 use super::{Finding, Grade, calls};
 use crate::size;
 use leeward_env::Env;
+use leeward_env::disk::Space;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -30,6 +31,7 @@ pub fn look(env: &Env, dir: &Path) -> io::Result<Vec<Finding>> {
         all.push(flushes(timed(env, &dir)?, is_turning(device)));
     }
     all.push(space(place.free, place.total));
+    all.extend(inodes(place.free_files, place.total_files));
     Ok(all)
 }
 
@@ -177,6 +179,23 @@ fn space(free: u64, total: u64) -> Finding {
     Finding::look("space", found, todo)
 }
 
+/// Each segment takes one. `None`: the file system makes them as they are needed.
+fn inodes(free: u64, total: u64) -> Option<Finding> {
+    let space = Space { total_files: total, available_files: free, ..Space::default() };
+    let found = format!("{free} of {total} are free");
+    let todo = "a file system with more of them, or remove files of other programs there";
+    match total {
+        0 => None,
+        _ if space.lacks_files() => {
+            Some(Finding::look("inodes", format!("{found}: the cell refuses writes as on a full disk"), todo))
+        }
+        _ if free.saturating_mul(100) / total < FREE_PERCENT_MIN => {
+            Some(Finding::look("inodes", found, todo))
+        }
+        _ => Some(Finding::good("inodes", found)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +219,9 @@ mod tests {
             (Good, Look, Look)
         );
         assert_eq!(space(0, 0).grade, Look);
+        let inodes = |free, total| inodes(free, total).map(|finding| finding.grade);
+        assert_eq!((inodes(0, 0), inodes(9000, 10_000)), (None, Some(Good)));
+        assert_eq!((inodes(40_000, 1 << 20), inodes(10, 10_000)), (Some(Look), Some(Look)));
     }
 
     #[test]

@@ -19,7 +19,6 @@ use crate::config::Config;
 use crate::format::inode::{PoolRecord, StoreRecord, TierRecord};
 use leeward_data::PoolId;
 use leeward_data::format::is_whole;
-use leeward_env::disk::Space;
 use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
 use leeward_pool::location::StoreLocation;
@@ -186,11 +185,9 @@ impl Pool {
         if store.is_err() {
             self.available_bytes.store(0, Ordering::Relaxed);
         }
-        if let Some(Space { total_bytes, available_bytes, .. }) =
-            store.ok().and_then(|store| store.space().ok())
-        {
-            self.available_bytes.store(available_bytes, Ordering::Relaxed);
-            self.total_bytes.store(total_bytes, Ordering::Relaxed);
+        if let Some(space) = store.ok().and_then(|store| store.space().ok()) {
+            self.available_bytes.store(space.usable_bytes(), Ordering::Relaxed);
+            self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
         }
     }
 
