@@ -10,12 +10,14 @@
 pub mod repositories;
 mod run;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use crate::control::server::failure;
 use leeward_env::{Env, Nanos};
 use leeward_restic::Watch;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, BackupInfo, BackupTested, Failure, Progress};
+use leeward_volume::admin::{self, BackupInfo, Failure, Progress};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -329,15 +331,11 @@ impl Shared {
         {
             let mut states = self.states.lock();
             states.retain(|id, state| state.running || all.iter().any(|backup| id_of(backup) == *id));
-            let mut running = states.values().filter(|state| state.running).count();
-            for backup in all {
-                let state = states.entry(id_of(&backup)).or_default();
-                let task = task_due(&backup, state, now, wall);
-                if let Some(task) = task.filter(|_| !state.running && running < RUNS_MAX) {
-                    (state.running, state.progress) = (true, None);
-                    running += 1;
-                    due.push((backup, task));
-                }
+            let running = states.values().filter(|state| state.running).count();
+            for next in next_due(all, &states, now, wall).into_iter().take(RUNS_MAX.saturating_sub(running)) {
+                let state = states.entry(id_of(&next.0)).or_default();
+                (state.running, state.progress) = (true, None);
+                due.push(next);
             }
         }
         for (backup, task) in due {
@@ -487,29 +485,58 @@ impl Shared {
     }
 }
 
-/// What is to be done for a backup by now.
-fn task_due(backup: &BackupInfo, state: &State, now: Nanos, wall: i64) -> Option<Task> {
-    let next_at = backup.last.as_ref().map_or(0, |last| last.begun_secs + i64::from(backup.every_secs));
-    if backup.is_copy {
-        None
-    } else if state.runs.next <= now && next_at <= wall {
-        Some(Task::Backup { prune: false, all: false })
-    } else {
-        let is_due = test_wait(backup, wall) >= Some(0) || is_made_anew(backup);
-        (backup.last.is_some() && is_due && state.tests.next <= now).then_some(Task::Test)
-    }
+/// What is to be done by now, a task of each backup, first what is due for longest: one that takes
+/// longer than its interval keeps no other from its turn.
+fn next_due(
+    all: Vec<BackupInfo>,
+    states: &BTreeMap<Id, State>,
+    now: Nanos,
+    wall: i64,
+) -> Vec<(BackupInfo, Task)> {
+    let due = |backup: BackupInfo| {
+        let state = states.get(&id_of(&backup)).cloned().unwrap_or_default();
+        let (wait, task) = task_due(&backup, &state, now, wall).filter(|_| !state.running)?;
+        Some((wait, backup, task))
+    };
+    let mut all: Vec<(i64, BackupInfo, Task)> = all.into_iter().filter_map(due).collect();
+    all.sort_by_key(|(wait, _, _)| std::cmp::Reverse(*wait));
+    all.into_iter().map(|(_, backup, task)| (backup, task)).collect()
 }
 
-/// Whether there is another backup since a test has found differences.
-fn is_made_anew(backup: &BackupInfo) -> bool {
-    let is_other = |tested: &BackupTested| backup.last.as_ref().is_some_and(|last| last.id != tested.id);
-    backup.test_every_secs > 0 && differs(backup) && backup.tested.as_ref().is_some_and(is_other)
+/// What is to be done for a backup by now, and how long that is due, seconds.
+fn task_due(backup: &BackupInfo, state: &State, now: Nanos, wall: i64) -> Option<(i64, Task)> {
+    let run = (state.runs.next <= now).then(|| run_wait(backup, wall));
+    let test = test_wait(backup, wall).filter(|_| state.tests.next <= now);
+    let run = run.map(|wait| (wait, Task::Backup { prune: false, all: false }));
+    let due = [run, test.map(|wait| (wait, Task::Test))].into_iter().flatten();
+    due.filter(|(wait, _)| *wait >= 0 && !backup.is_copy).max_by_key(|(wait, _)| *wait)
+}
+
+/// How long a backup is due, seconds; less than 0: until it is.
+fn run_wait(backup: &BackupInfo, wall: i64) -> i64 {
+    match &backup.last {
+        Some(last) => wait_since(last.begun_secs, backup.every_secs, wall),
+        None => wait_since(backup.since_secs, 0, wall),
+    }
 }
 
 /// How long a test is due, seconds; less than 0: until it is. `None`: there is to be none.
 fn test_wait(backup: &BackupInfo, wall: i64) -> Option<i64> {
-    let since = backup.tested.as_ref().map_or(backup.since_secs, |tested| tested.at_secs);
-    (backup.test_every_secs > 0).then(|| wall - since - i64::from(backup.test_every_secs))
+    let last = backup.last.as_ref().filter(|_| backup.test_every_secs > 0)?;
+    match &backup.tested {
+        // there is another backup since a test has found differences
+        Some(tested) if tested.difference_count > 0 && tested.id != last.id => {
+            Some(wait_since(last.begun_secs, 0, wall))
+        }
+        Some(tested) => Some(wait_since(tested.at_secs, backup.test_every_secs, wall)),
+        None => Some(wait_since(backup.since_secs, backup.test_every_secs, wall)),
+    }
+}
+
+/// How long something is due that was done at `since` and is to be done at this interval. What was
+/// done in the future, by a clock that was ahead, is due for longest: nobody knows how old it is.
+fn wait_since(since: i64, every_secs: u32, wall: i64) -> i64 {
+    if since > wall { i64::MAX } else { wall - since - i64::from(every_secs) }
 }
 
 fn waiting(phase: &str) -> Progress {
@@ -519,8 +546,9 @@ fn waiting(phase: &str) -> Progress {
 fn shown(backup: BackupInfo, state: State, wall: i64) -> BackupStatus {
     let age_secs = backup.last.as_ref().map(|last| (wall - last.begun_secs).max(0));
     // before there was any: since it was made
-    let age = age_secs.unwrap_or((wall - backup.since_secs).max(0));
-    let test_wait = test_wait(&backup, wall).filter(|_| !backup.is_copy && backup.last.is_some());
+    let begun_secs = backup.last.as_ref().map_or(backup.since_secs, |last| last.begun_secs);
+    let age = wait_since(begun_secs, 0, wall);
+    let test_wait = test_wait(&backup, wall).filter(|_| !backup.is_copy);
     let test_wait_max = i64::from(backup.test_every_secs.min(TEST_WAIT_SECS));
     BackupStatus {
         state: match &state {

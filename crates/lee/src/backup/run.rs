@@ -6,7 +6,7 @@
 
 use super::repositories::{self, refusal};
 use super::source::SnapshotSource;
-use super::{SECOND, Shared, Watched, id_of};
+use super::{SECOND, Shared, Watched, id_of, wait_since};
 use crate::control::server::failure;
 use crate::{size, system};
 use leeward_env::{dates, hex};
@@ -33,7 +33,7 @@ const PREFIX: &str = "backup-";
 pub(super) const VOLUME: &str = "lee-volume";
 const SNAPSHOT: &str = "lee-snapshot";
 /// What nothing refers to is removed after this time.
-const PRUNE_SECS: i64 = 7 * dates::DAY_SECS;
+const PRUNE_SECS: u32 = 7 * dates::DAY_SECS as u32;
 
 /// A test compares about so much: all of a small volume, a random sample of a large one.
 const TESTED: Limit = Limit { names: 50_000, bytes: 1 << 30 };
@@ -188,7 +188,7 @@ impl Shared {
         let all = all || !lost.is_empty();
         let lineage = self.lineage(backup, &taken.name)?;
         let begun_secs = self.wall_secs();
-        let last = newest(repository, &lineage)?;
+        let last = newest(repository, &lineage, taken.time_secs)?;
         // one that another program has changed need not show what the snapshot in the cell does
         let known = last.as_ref().filter(|(_, snapshot)| snapshot.original.is_none() && !all);
         let before = known.and_then(|(_, snapshot)| snapshot.tag(SNAPSHOT));
@@ -297,7 +297,8 @@ impl Shared {
         };
         let gone: Vec<Id> =
             own.iter().filter(|(_, s)| old.contains(&s.time.secs)).map(|(id, _)| *id).collect();
-        let due = prune || now - backup.pruned_secs.max(backup.since_secs) > PRUNE_SECS;
+        let pruned_secs = if backup.pruned_secs > 0 { backup.pruned_secs } else { backup.since_secs };
+        let due = prune || wait_since(pruned_secs, PRUNE_SECS, now) > 0;
         if gone.is_empty() && !due {
             return Ok(None);
         }
@@ -358,8 +359,17 @@ fn own(repository: &Repository, lineage: &str) -> leeward_restic::Result<Vec<(Id
     Ok(all.into_iter().filter(|(_, snapshot)| snapshot.tag(VOLUME) == Some(lineage)).collect())
 }
 
-fn newest(repository: &Repository, lineage: &str) -> leeward_restic::Result<Option<(Id, Snapshot)>> {
-    Ok(own(repository, lineage)?.pop())
+/// The newest one by now, or else the first one that a clock which was ahead has dated: another one
+/// that comes after it is not in its shadow.
+fn newest(
+    repository: &Repository,
+    lineage: &str,
+    now: i64,
+) -> leeward_restic::Result<Option<(Id, Snapshot)>> {
+    let mut own = own(repository, lineage)?;
+    let past = own.partition_point(|(_, snapshot)| snapshot.time.secs <= now);
+    own.truncate(past.max(1));
+    Ok(own.pop())
 }
 
 fn ignore_missing<T>(done: Result<T, Failure>) -> Result<(), Failure> {
