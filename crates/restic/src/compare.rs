@@ -2,8 +2,8 @@
 //! that writes nothing.
 //!
 //! Directories are taken in a random order until enough was compared: of each all names and
-//! attributes, and the content of files, chosen at random where there are too many. What is smaller
-//! than the limit is compared as a whole.
+//! attributes, and the content of files, chosen at random where there are too many; of a large file
+//! a part that begins anywhere. What is smaller than the limit is compared as a whole.
 
 use crate::archive::{Attributes, Listing, Meta, ROOT, Source};
 use crate::repository::Repository;
@@ -226,12 +226,23 @@ impl Compare<'_> {
             return Ok(());
         }
         self.found.files += 1;
-        // one large file is not all that is compared
-        let most = if file.size > self.limit.bytes / 4 { self.limit.bytes / 4 } else { file.size };
-        let mut at = 0;
+        let (mut chunks, mut end) = (Vec::new(), 0);
         for id in node.content.iter().flatten() {
+            chunks.push((end, id));
+            end += self.repository.data_len(id)?;
+        }
+        if end != file.size {
+            self.found.differs(path, &format!("gives {end} bytes of {}", file.size));
+            return Ok(());
+        }
+        // one large file is not all that is compared, and each of its parts is one time or another
+        let most = self.limit.bytes / 4;
+        let first = if end > most { self.random_below(chunks.len() as u64) as usize } else { 0 };
+        chunks.rotate_left(first);
+        let mut done = 0;
+        for (at, id) in chunks {
             self.watch.go_on()?;
-            if at >= most && most < file.size {
+            if end > most && done >= most {
                 self.found.is_whole = false;
                 return Ok(());
             }
@@ -240,11 +251,8 @@ impl Compare<'_> {
                 self.found.differs(path, &format!("its content differs after byte {at}"));
                 return Ok(());
             }
-            at += chunk.len() as u64;
+            done += chunk.len() as u64;
             self.found.bytes += chunk.len() as u64;
-        }
-        if at != file.size {
-            self.found.differs(path, &format!("gives {at} bytes of {}", file.size));
         }
         Ok(())
     }

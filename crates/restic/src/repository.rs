@@ -377,6 +377,14 @@ impl Repository {
         tree::read_stored(id, self.stored(&pack, &blob)?, blob.plain_len, each)
     }
 
+    /// The length of a chunk of a file, as the index says: [`Repository::data`] gives so much.
+    ///
+    /// # Errors
+    /// Damaged.
+    pub fn data_len(&self, id: &Id) -> Result<u64> {
+        Ok(self.find(BlobKind::Data, id)?.1.size())
+    }
+
     /// A chunk of a file.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 //! repository that is whole.
 
 use leeward_env::Env;
-use leeward_env::disk::Disk;
 use leeward_env::disk::sim::{Fault, SimDisk};
+use leeward_env::disk::Disk;
 use leeward_restic::archive::{Changes, Entry, Meta, ROOT, Source, Summary, store};
 use leeward_restic::check::check;
 use leeward_restic::compare::{Compared, Limit, compare};
@@ -15,7 +15,7 @@ use leeward_restic::repository::{Lost, Repository};
 use leeward_restic::restore::restore;
 use leeward_restic::saver::Saver;
 use leeward_restic::snapshot::Snapshot;
-use leeward_restic::tree::{Moment, NodeKind};
+use leeward_restic::tree::{Moment, NodeKind, TreeWriter};
 use leeward_restic::{Error, ErrorKind, Id, Result, Unwatched};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -614,6 +614,66 @@ fn what_differs_from_the_tree_is_told() {
     }
     let found = compared(&opened(&files).expect("opened"), &id, &tree, u64::MAX, u64::MAX);
     assert!(found.difference_count > 0);
+}
+
+/// A repository with a file of 12 MiB, some of it holes, in it. All is a function of the seed.
+fn large_file() -> (Arc<Repository>, Tree, u64, Id) {
+    let (env, files) = (Env::sim(1), on(&SimDisk::new(30)));
+    Repository::create_with_cost(&env, &files, (PASSWORD, 4), "here").expect("made");
+    let repository = Arc::new(Repository::open(&env, &files, PASSWORD).expect("opened"));
+    let mut tree = Tree::new(3);
+    let file = tree.make(NodeKind::File, ROOT);
+    let mut content: Vec<u8> = (0..12 << 20).map(|_| tree.random(256) as u8).collect();
+    content[4 << 20..6 << 20].fill(0);
+    tree.at(file).content = content;
+    tree.at(ROOT).names.insert(b"large".to_vec(), file);
+    let (id, _) = stored(&repository, &Shown { now: &tree, before: None }, None).expect("stored");
+    (repository, tree, file, id)
+}
+
+/// Of such a file half is compared.
+const HALF: u64 = 24 << 20;
+
+#[test]
+fn each_part_of_a_large_file_is_compared_some_time() {
+    let (repository, tree, file, id) = large_file();
+    let good = compared(&repository, &id, &tree, u64::MAX, HALF);
+    assert_eq!((good.difference_count, good.is_whole), (0, false));
+    assert!(good.bytes >= 6 << 20 && good.bytes < 12 << 20, "{} bytes", good.bytes);
+    for at in [0, (12 << 20) - 1] {
+        let mut other = tree.clone();
+        other.inodes.get_mut(&file).expect("it").content[at] ^= 1;
+        let tests = (0..20).map(|_| compared(&repository, &id, &other, u64::MAX, HALF));
+        let found = tests.filter(|found| found.difference_count > 0).count();
+        assert!(found > 0, "nobody reads byte {at}");
+    }
+}
+
+#[test]
+fn a_chunk_that_is_not_in_the_list_of_a_large_file_is_missed() {
+    let (repository, tree, _, id) = large_file();
+    let nodes = |tree: &Id| {
+        let mut nodes = Vec::new();
+        let read = repository.tree(tree, &mut |node| {
+            nodes.push(node);
+            Ok(())
+        });
+        read.map(|()| nodes).expect("read")
+    };
+    let mut saver = Saver::new(&repository).expect("a saver");
+    let mut root = nodes(&id).remove(0);
+    let (mut top, mut below) = (TreeWriter::default(), TreeWriter::default());
+    for mut node in nodes(&root.subtree.expect("a directory")) {
+        node.content.as_mut().and_then(Vec::pop).expect("a chunk");
+        below.add(&node).expect("added");
+    }
+    root.subtree = Some(saver.tree(below).expect("stored"));
+    top.add(&root).expect("added");
+    let id = saver.tree(top).expect("stored");
+    saver.finish().expect("stored");
+    let found = compared(&repository, &id, &tree, u64::MAX, HALF);
+    assert_eq!(found.difference_count, 1);
+    assert!(found.differences[0].starts_with("/large: gives "), "{:?}", found.differences);
 }
 
 #[test]
