@@ -238,11 +238,15 @@ impl Backups {
         Backups(shared)
     }
 
-    /// Ends all runs.
-    pub fn stop(&self) {
+    /// Has all runs end. Returns until when that is waited for.
+    pub fn end(&self) -> Nanos {
+        self.0.ended.store(true, Ordering::Release);
+        self.0.env.now() + END_WAIT.as_nanos() as u64
+    }
+
+    /// Waits until all runs have ended, not longer than until then.
+    pub fn await_end(&self, until: Nanos) {
         let shared = &self.0;
-        shared.ended.store(true, Ordering::Release);
-        let until = shared.env.now() + END_WAIT.as_nanos() as u64;
         let mut states = shared.states.lock();
         while states.values().any(|state| state.running) && shared.env.now() < until {
             shared.changed.wait_for(&mut states, LOOK);

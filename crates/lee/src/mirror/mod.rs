@@ -223,13 +223,18 @@ impl Mirrors {
         Mirrors(shared)
     }
 
-    /// Ends all passes.
-    pub fn stop(&self) {
+    /// Has all passes end. Returns until when that is waited for.
+    pub fn end(&self) -> Nanos {
         let shared = &self.0;
         shared.ended.store(true, Ordering::Release);
         let clients = std::mem::take(&mut *shared.clients.lock());
         clients.into_values().for_each(|client| client.close());
-        let until = shared.env.now() + END_WAIT.as_nanos() as u64;
+        shared.env.now() + END_WAIT.as_nanos() as u64
+    }
+
+    /// Waits until all passes have ended, not longer than until then.
+    pub fn await_end(&self, until: Nanos) {
+        let shared = &self.0;
         let mut states = shared.states.lock();
         while states.values().any(|state| state.running) && shared.env.now() < until {
             shared.changed.wait_for(&mut states, LOOK);

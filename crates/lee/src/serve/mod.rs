@@ -561,10 +561,12 @@ impl ServedCell {
     /// Takes no more requests, and makes everything durable.
     fn shut(&mut self) -> Result<(), Failure> {
         *self.source.lock() = None;
+        // the doors answer until these have ended, both in the same time
+        let until = self.mirrors.end().max(self.backups.end());
+        self.mirrors.await_end(until);
+        self.backups.await_end(until);
         self.doors = None;
         (self.server, self.names) = (None, None);
-        self.mirrors.stop();
-        self.backups.stop();
         if let Some(machines) = &self.machines {
             machines.stop();
         }
