@@ -95,18 +95,14 @@ pub struct Map {
 
 impl Map {
     /// The map with which the turn of a server begins, after one that may have left dead servers
-    /// behind.
-    pub(crate) fn taken_by(&self, id: &str, dead: Option<&str>) -> Map {
+    /// behind. Its number is the time at least: a map that was made anew while a clock was behind
+    /// may have begun below the number that the cell has from an earlier one.
+    pub(crate) fn taken_by(&self, id: &str, dead: Option<&str>, wall_secs: u64) -> Map {
+        let version = wall_secs.max(self.version + 1);
         let mut after = self.after.clone();
         after.extend(dead.filter(|dead| !self.after.iter().any(|id| id == dead)).map(str::to_owned));
         let after_crash = self.owner.is_some();
-        Map {
-            version: self.version + 1,
-            owner: Some(id.to_owned()),
-            epoch: self.version + 1,
-            after,
-            after_crash,
-        }
+        Map { version, owner: Some(id.to_owned()), epoch: version, after, after_crash }
     }
 
     /// The map in which the cell is nobody's, after a turn that has ended in order.

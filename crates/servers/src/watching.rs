@@ -107,7 +107,7 @@ impl<S: Store> Watching<S> {
             return if self.store.get(MAP).map_err(text)?.is_some() { Ok(()) } else { Err(NO_MAP.into()) };
         }
         // later than all versions that a map before may have had
-        let version = (self.env.wall() / 1_000_000_000).max(1);
+        let version = self.wall_secs().max(1);
         self.store.create(MAP, encode(&Map { version, ..Map::default() })).or_else(unless_away)
     }
 
@@ -307,8 +307,12 @@ impl<S: Store> Watching<S> {
         let now = self.env.now();
         let may_answer = |id: &String| self.servers.get(id).is_none_or(|seen| now < seen.changed + OVER);
         let after = map.after.iter().filter(|id| may_answer(id)).cloned().collect();
-        let taken = Map { after, ..map.clone() }.taken_by(&self.id, from_dead);
+        let taken = Map { after, ..map.clone() }.taken_by(&self.id, from_dead, self.wall_secs());
         self.store.swap(MAP, encode(&taken), tag).map(drop).or_else(unless_away)
+    }
+
+    fn wall_secs(&self) -> u64 {
+        self.env.wall() / 1_000_000_000
     }
 
     /// The turn that the map gives this server.

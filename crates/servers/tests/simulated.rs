@@ -313,7 +313,13 @@ impl World {
     }
 
     fn join(self: &Arc<World>, number: u64) {
+        self.join_at(number, 0);
+    }
+
+    /// With a wall clock that is so many seconds ahead.
+    fn join_at(self: &Arc<World>, number: u64, ahead: i64) {
         let env = Env::sim(number + 1);
+        env.set_wall_by(ahead);
         let server = Arc::new(Server {
             id: format!("{number:04}"),
             env: env.clone(),
@@ -336,6 +342,34 @@ impl World {
             Err(_) => *server.over.lock() = true,
         }
     }
+}
+
+/// Somebody removes what is below `servers/`, and the first server that comes then has a clock that
+/// is far behind.
+#[test]
+fn a_map_that_was_made_anew_under_a_wrong_clock_gives_way() {
+    const DAY: i64 = 86_400;
+    let world = World::new(1);
+    *world.faulty.lock() = false;
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let end = *world.now.lock() + 60_000 * MILLI;
+        while !holds() {
+            assert!(*world.now.lock() < end, "{what}: {}", world.show());
+            world.step_one();
+        }
+    };
+    world.join(0);
+    until("the first one has the cell", &|| world.log.lock().1 > 0);
+    let before = world.log.lock().1;
+    let server = |n: usize| world.servers.lock()[n].clone();
+    server(0).term.end();
+    *server(0).over.lock() = true;
+    world.objects.lock().all.clear();
+    world.join_at(1, -400 * DAY);
+    until("the second one is refused", &|| *server(1).over.lock());
+    assert_eq!(world.log.lock().1, before);
+    world.join_at(2, DAY);
+    until("the third one has the cell", &|| world.log.lock().1 > before);
 }
 
 /// One run: some seconds with faults, then without; one server answers at the end.
