@@ -9,6 +9,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+/// How names of files end while they are being written.
+pub(crate) const UNFINISHED: &str = "-tmp-lee";
 /// Bytes that one request brings of a large object.
 const RANGE_BYTES: u64 = 16 << 20;
 
@@ -115,7 +117,7 @@ impl Directory {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let staged = format!("{name}-tmp-lee");
+        let staged = format!("{name}{UNFINISHED}");
         let file = self.disk.create(&staged, Caching::Buffered)?;
         file.write_at(0, bytes)?;
         file.sync()?;
@@ -155,7 +157,7 @@ impl Files for Directory {
 
     fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         self.write(name, &bytes).map_err(|e| {
-            let _ = self.disk.remove(&format!("{name}-tmp-lee")); // the first error is the one to tell
+            let _ = self.disk.remove(&format!("{name}{UNFINISHED}")); // the first error is the one to tell
             self.failed(name, &e)
         })
     }
@@ -185,7 +187,7 @@ impl Files for Directory {
         // moment
         let of_data = (0..=255).map(|n| format!("data/{n:02x}"));
         for dir in of_data.chain(["index", "keys", "locks", "snapshots"].map(String::from)) {
-            let name = format!("{dir}/new-tmp-lee");
+            let name = format!("{dir}/new{UNFINISHED}");
             let made = self.disk.create(&name, Caching::Buffered).map(drop);
             made.and_then(|()| self.disk.remove(&name)).map_err(|e| self.failed(&dir, &e))?;
         }

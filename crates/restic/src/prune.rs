@@ -6,6 +6,7 @@
 //! then packs. So whatever ends it leaves a repository that is whole, and some packs that nothing
 //! names, which go the next time. Each of these is durable before the next.
 
+use crate::files::UNFINISHED;
 use crate::index::IndexFile;
 use crate::lock::Lock;
 use crate::pack::{self, Blob, BlobKind, PACK_BYTES};
@@ -48,6 +49,9 @@ enum Fate {
 /// # Errors
 /// Damaged; the place's; Stopped.
 pub fn prune(repository: &Arc<Repository>, lock: &Lock, watch: &dyn Watch) -> Result<Pruned> {
+    for dir in ["index", "keys", "snapshots"] {
+        remove_unfinished(repository, dir)?;
+    }
     // no power cut may bring a snapshot back whose packs are gone
     repository.files.settle_removals("snapshots")?;
     if let Some(e) = repository.load_index_of_what_is_there()?.damaged.into_iter().next() {
@@ -210,13 +214,20 @@ fn write_index(repository: &Repository, before: &[Id], fates: &FxHashMap<Id, Fat
     if count > 0 { repository.put_json("index", &next).map(drop) } else { Ok(()) }
 }
 
+/// Removes what processes were writing that have ended: nobody writes there under this lock.
+fn remove_unfinished(repository: &Repository, dir: &str) -> Result<()> {
+    let all = repository.files.list(dir)?.into_iter();
+    let mut unfinished = all.filter(|(name, _)| name.ends_with(UNFINISHED));
+    unfinished.try_for_each(|(name, _)| repository.files.remove(&format!("{dir}/{name}")))
+}
+
 /// Removes packs that no index names.
 fn remove_packs(repository: &Repository, pruned: &mut Pruned, lock: &Lock, watch: &dyn Watch) -> Result<()> {
     let named: BTreeSet<Id> = repository.index.lock().packs().iter().copied().collect();
     for (name, len) in repository.files.list("data")? {
         let Some(id) = Id::parse(&name) else {
             // what a process was writing that has ended
-            if let Some((dir, true)) = name.get(..2).map(|dir| (dir, name.ends_with("-tmp-lee"))) {
+            if let Some((dir, true)) = name.get(..2).map(|dir| (dir, name.ends_with(UNFINISHED))) {
                 repository.files.remove(&format!("data/{dir}/{name}"))?;
             }
             continue;

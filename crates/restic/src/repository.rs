@@ -74,7 +74,7 @@ struct Part {
 }
 
 impl Repository {
-    /// Makes a repository where there is none.
+    /// Makes a repository where there is none, or where making one was cut short.
     ///
     /// # Errors
     /// The place's; also where there is one.
@@ -98,8 +98,8 @@ impl Repository {
         if files.get("config")?.is_some() {
             return Err(Error::new(ErrorKind::Failed, format!("there is a repository in {place} already")));
         }
-        for dir in ["keys", "data", "snapshots"] {
-            if !files.list(dir)?.is_empty() {
+        for dir in ["data", "index", "snapshots"] {
+            if files.list(dir)?.iter().any(|(name, _)| Id::parse(name).is_some()) {
                 let text = format!(
                     "{place} has {dir} of a repository, and no config: name another place, or restore that file"
                 );
@@ -107,6 +107,12 @@ impl Repository {
             }
         }
         files.prepare()?;
+        // without a config there is nothing that keys open
+        let keys = files.list("keys")?;
+        keys.iter().try_for_each(|(name, _)| files.remove(&format!("keys/{name}")))?;
+        if !keys.is_empty() {
+            files.settle_removals("keys")?;
+        }
         let key = Key::random(env);
         let created = Moment { secs: (env.wall() / 1_000_000_000) as i64, nanos: 0 }.to_string();
         let file = KeyFile::seal(env, &key, (password, cost), (created, hostname.into()))?;
@@ -407,7 +413,7 @@ fn check_password(password: &str) -> Result<()> {
 }
 
 fn find_key(files: &Arc<dyn Files>, password: &str) -> Result<Key> {
-    for (name, _) in files.list("keys")? {
+    for (name, _) in files.list("keys")?.into_iter().filter(|(name, _)| Id::parse(name).is_some()) {
         let Some(text) = files.get(&format!("keys/{name}"))? else { continue };
         let Ok(file) = serde_json::from_slice::<KeyFile>(&text) else { continue };
         // of a file that is damaged: another one may be right

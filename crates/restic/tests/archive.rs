@@ -4,7 +4,7 @@
 
 use leeward_env::Env;
 use leeward_env::disk::sim::{Fault, SimDisk};
-use leeward_env::disk::Disk;
+use leeward_env::disk::{Caching, Disk};
 use leeward_restic::archive::{Changes, Entry, Meta, ROOT, Source, Summary, store};
 use leeward_restic::check::check;
 use leeward_restic::compare::{Compared, Limit, compare};
@@ -476,6 +476,58 @@ fn wrong_passwords_and_places_are_told_apart() {
     disk.flip_bit("config", config / 2).expect("flipped");
     let damaged = Repository::open(&Env::real(), &files, PASSWORD).map(drop).expect_err("damaged");
     assert_eq!(damaged.kind, ErrorKind::Damaged);
+}
+
+#[test]
+fn making_one_that_was_cut_short_begins_again() {
+    let whole = SimDisk::new(31);
+    create(&on(&whole)).expect("made");
+    let mutations = whole.mutations();
+    // most of them make and remove a file in one of many directories
+    for n in (0..mutations).filter(|n| n % 16 == 0 || n + 24 > mutations) {
+        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+            let disk = SimDisk::new(31);
+            disk.fail_at(n, fault);
+            create(&on(&disk)).expect_err("a crash");
+            for disk in [disk.power_cut(n), disk.kill()] {
+                let files = on(&disk);
+                if !Repository::exists(&files).expect("asked") {
+                    create(&files).unwrap_or_else(|e| panic!("{fault:?} at {n}: {e}"));
+                }
+                opened(&files).unwrap_or_else(|e| panic!("{fault:?} at {n}: {e}"));
+                assert_eq!(files.list("keys").expect("listed").len(), 1, "{fault:?} at {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_has_lost_its_config_is_not_made_anew() {
+    let files = on(&SimDisk::new(33));
+    create(&files).expect("made");
+    day(&files, &Tree::new(1), 1).expect("a day");
+    files.remove("config").expect("removed");
+    assert!(create(&files).is_err_and(|e| e.text.contains("no config")));
+}
+
+#[test]
+fn what_was_not_written_to_its_end_goes_when_it_is_pruned() {
+    let disk = SimDisk::new(34);
+    let files = on(&disk);
+    create(&files).expect("made");
+    day(&files, &Tree::new(1), 1).expect("a day");
+    let key = files.list("keys").expect("listed").remove(0).0;
+    let bytes = files.get(&format!("keys/{key}")).expect("read").expect("there");
+    for dir in ["index", "keys", "snapshots"] {
+        let unfinished = format!("{dir}/{key}-tmp-lee");
+        let file = disk.create(&unfinished, Caching::Buffered).expect("made");
+        file.write_at(0, &bytes).expect("written");
+    }
+    pruned(&opened(&files).expect("opened")).expect("pruned");
+    for dir in ["index", "keys", "snapshots"] {
+        let all = files.list(dir).expect("listed");
+        assert!(all.iter().all(|(name, _)| Id::parse(name).is_some()), "{dir}: {all:?}");
+    }
 }
 
 #[test]
