@@ -13,6 +13,7 @@ use crate::{Error, ErrorKind, Id, Result};
 use leeward_env::Nanos;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Threads that put packs.
@@ -63,23 +64,24 @@ impl Saver {
     pub fn new(repository: &Arc<Repository>) -> Result<Saver> {
         let puts = Arc::new(Puts::default());
         let no_thread = |e: std::io::Error| Error::new(ErrorKind::Failed, format!("there is no thread: {e}"));
-        let mut threads = Vec::new();
-        for _ in 0..THREADS {
-            let (of, to) = (puts.clone(), repository.clone());
-            threads.push(repository.env.try_spawn("backup-put", move || of.run(&to)).map_err(no_thread)?);
-        }
         let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(no_thread)?;
         let indexed_at = repository.env.now();
-        Ok(Saver {
+        let mut saver = Saver {
             repository: repository.clone(),
             compressor,
             packs: Default::default(),
             puts,
-            threads,
+            threads: Vec::new(),
             new_bytes: 0,
             indexed_at,
             held: None,
-        })
+        };
+        for _ in 0..THREADS {
+            let (of, to) = (saver.puts.clone(), repository.clone());
+            let put = repository.env.try_spawn("backup-put", move || of.run(&to));
+            saver.threads.push(put.map_err(no_thread)?);
+        }
+        Ok(saver)
     }
 
     /// Names nothing in an index when this lock is lost: others may have removed what is named.
@@ -224,6 +226,16 @@ impl Drop for Saver {
 
 impl Puts {
     fn run(&self, to: &Repository) {
+        // the others wait for what a thread has taken: they must hear that it does not come
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.put_all(to))) {
+            let text = leeward_env::panic_text(&*panic);
+            let failed = format!("a thread ended by a panic, a defect of lee: {text}");
+            self.state.lock().failed = Some(Error::new(ErrorKind::Failed, failed));
+            self.changed.notify_all();
+        }
+    }
+
+    fn put_all(&self, to: &Repository) {
         let mut state = self.state.lock();
         loop {
             let Some(pack) = state.waiting.pop_front() else {

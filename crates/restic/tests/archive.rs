@@ -729,6 +729,16 @@ fn a_chunk_that_is_not_in_the_list_of_a_large_file_is_missed() {
 }
 
 #[test]
+fn a_thread_that_panics_fails_the_run() {
+    let inner = on(&SimDisk::new(32));
+    create(&inner).expect("made");
+    let files: Arc<dyn Files> = Arc::new(Hindered(inner, Fails::Packs));
+    let repository = opened(&files).expect("opened");
+    let failed = stored(&repository, &Shown { now: &Tree::new(1), before: None }, None);
+    assert!(failed.is_err_and(|e| e.text.contains("a defect in a test")));
+}
+
+#[test]
 fn locks_exclude_those_who_remove() {
     let files = on(&SimDisk::new(8));
     create(&files).expect("made");
@@ -750,10 +760,19 @@ fn locks_exclude_those_who_remove() {
     assert!(again.is_ok());
 }
 
-/// A place where nothing can be removed.
-struct OnlyAdds(Arc<dyn Files>);
+/// What a place does not do.
+#[derive(Clone, Copy, PartialEq)]
+enum Fails {
+    /// Nothing can be removed.
+    Removals,
+    /// Storing a pack panics.
+    Packs,
+}
 
-impl Files for OnlyAdds {
+/// A place that does not do something.
+struct Hindered(Arc<dyn Files>, Fails);
+
+impl Files for Hindered {
     fn place(&self) -> String {
         self.0.place()
     }
@@ -767,11 +786,15 @@ impl Files for OnlyAdds {
     }
 
     fn put(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        assert!(self.1 != Fails::Packs || !name.starts_with("data/"), "a defect in a test");
         self.0.put(name, bytes)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        Err(Error::new(ErrorKind::Place, format!("{name}: access denied")))
+        match self.1 {
+            Fails::Removals => Err(Error::new(ErrorKind::Place, format!("{name}: access denied"))),
+            Fails::Packs => self.0.remove(name),
+        }
     }
 
     fn list(&self, dir: &str) -> Result<Vec<(String, u64)>> {
@@ -786,7 +809,7 @@ impl Files for OnlyAdds {
 #[test]
 fn backups_are_made_where_nothing_can_be_removed() {
     let inner = on(&SimDisk::new(21));
-    let files: Arc<dyn Files> = Arc::new(OnlyAdds(inner.clone()));
+    let files: Arc<dyn Files> = Arc::new(Hindered(inner.clone(), Fails::Removals));
     create(&files).expect("made");
     let env = Env::sim(1);
     let holder = Holder { hostname: "here".into(), username: "one".into() };

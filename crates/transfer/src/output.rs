@@ -6,6 +6,7 @@ use leeward_env::Env;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,14 +134,17 @@ impl Drop for Output<'_> {
 
 impl Shared {
     fn write_all_to(&self, mut sink: Box<dyn Write + Send>) {
-        let mut result = Ok(());
-        while let Some(block) = self.next_block() {
-            result = sink.write_all(&block);
-            if result.is_err() {
-                break;
+        let work = || {
+            while let Some(block) = self.next_block() {
+                sink.write_all(&block)?;
             }
-        }
-        let result = result.and_then(|()| sink.flush());
+            sink.flush()
+        };
+        // a sink that panics must not have the reader wait for it
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let text = leeward_env::panic_text(&*panic);
+            Err(io::Error::other(format!("a thread ended by a panic, a defect of lee: {text}")))
+        });
         self.state.lock().ended = Some(result);
         self.changed.notify_all();
     }
@@ -204,6 +208,26 @@ mod tests {
         assert_eq!(output.write(&vec![0; 3 * BLOCK_BYTES]), Err(Error::Stopped));
         drop(output);
         drop(reader);
+    }
+
+    struct Panics;
+
+    impl Write for Panics {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            panic!("a defect in a test")
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_sink_that_panics_is_an_error() {
+        let mut output = Output::start(&Env::real(), Box::new(Panics), "sink".into(), &|| false);
+        output.write(b"text").expect("it is only kept");
+        let failed = output.finish().expect_err("it panics");
+        assert!(failed.to_string().contains("a defect in a test"), "{failed}");
     }
 
     #[test]

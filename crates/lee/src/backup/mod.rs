@@ -21,6 +21,7 @@ use leeward_volume::admin::{self, BackupInfo, Failure, Progress};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -354,9 +355,17 @@ impl Shared {
     }
 
     fn perform(self: &Arc<Shared>, backup: &BackupInfo, task: Task) -> Result<(), Failure> {
-        let result = self.still(backup).and_then(|backup| match task {
-            Task::Backup { prune, all } => self.run(&backup, (prune, all || differs(&backup))),
-            Task::Test => self.test(&backup).map(|()| None),
+        let work = || {
+            let backup = self.still(backup)?;
+            match task {
+                Task::Backup { prune, all } => self.run(&backup, (prune, all || differs(&backup))),
+                Task::Test => self.test(&backup).map(|()| None),
+            }
+        };
+        // one that panics must not keep its place: no other could run
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let text = leeward_env::panic_text(&*panic);
+            Err(failure(libc::EIO, &format!("it ended by a panic, a defect of lee: {text}")))
         });
         self.ends(backup, task, result.clone());
         result.map(drop)
