@@ -51,15 +51,15 @@ fn set(
         Err(e) => return refuse(&shared.locks, session, (e, ticket), answer),
     };
     if !is_restricted {
-        return ask(&shared.locks, session, (request, ticket), answer);
+        return ask(&shared.locks, session, (caller.uid, request, ticket), answer);
     }
     // it may be cancelled while it is checked
     if let Err(e) = shared.locks.announce(session.id.number, ticket) {
         return refuse(&shared.locks, session, (e, ticket), answer);
     }
-    let (table, of) = (shared.locks.clone(), session.clone());
+    let (table, of, uid) = (shared.locks.clone(), session.clone(), caller.uid);
     rights::may_open(&shared.gate, session, ctx, node, move |permitted| match permitted {
-        Ok(()) => ask(&table, &of, (request, ticket), answer),
+        Ok(()) => ask(&table, &of, (uid, request, ticket), answer),
         Err(e) => {
             table.forget_announced(of.id.number, ticket);
             refuse(&table, &of, (e, ticket), answer);
@@ -73,14 +73,20 @@ fn refuse(table: &LockTable, session: &Session, (why, ticket): (Error, u64), ans
     answer.give(None, Err(why));
 }
 
-fn ask(table: &LockTable, session: &Arc<Session>, (request, ticket): (LockRequest, u64), answer: Answer) {
+/// Asks the table. `uid`: the user of that machine, of whose share it is.
+fn ask(
+    table: &LockTable,
+    session: &Arc<Session>,
+    (uid, request, ticket): (u32, LockRequest, u64),
+    answer: Answer,
+) {
     let of = session.clone();
     let later = Box::new(move |result| {
         if let Some(connection) = of.connection() {
             connection.pipe.send(&frame(&ToClient::Granted { ticket, result }));
         }
     });
-    match table.set(session.id.number, &request, ticket, later) {
+    match table.set((session.id.number, uid), &request, ticket, later) {
         Some((_, result)) => answer.give(None, result.map(|()| Reply::Done)),
         None => answer.give(None, Ok(Reply::Lock(LockReply::Waits))),
     }

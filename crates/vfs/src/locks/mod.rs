@@ -36,6 +36,10 @@ pub const OWN_MOUNT: u64 = 0;
 pub const LOCKS_MAX: usize = 65_536;
 /// Requests of a session that wait, at most.
 pub const WAITING_MAX: usize = 16_384;
+/// Of these as many are of one user, so that nobody takes all that a machine may have.
+pub const LOCKS_OF_USER_MAX: usize = LOCKS_MAX / 4;
+/// The same of those that wait.
+pub const WAITING_OF_USER_MAX: usize = WAITING_MAX / 4;
 
 /// Takes the answer to a request that has waited.
 pub type LockAnswer = Box<dyn FnOnce(Result<()>) + Send>;
@@ -51,7 +55,7 @@ impl LockTable {
     /// A table without locks. `grace`: clients of a server before may have some.
     pub fn new(env: &Env, grace: bool) -> LockTable {
         let until = grace.then(|| env.awake() + GRACE);
-        LockTable { env: env.clone(), grace, state: Mutex::new(State::new(until)) }
+        LockTable { env: env.clone(), grace, state: Mutex::new(State::new(env.random(), until)) }
     }
 
     /// Clients can tell of their locks only from now on: the grace begins now.
@@ -72,16 +76,16 @@ impl LockTable {
     }
 
     /// Takes or converts a lock. `None`: it waits, and `later` is called; else that comes back.
-    /// `ticket`: the session's number for it; with that of a request that waits it takes the place
-    /// of that one.
+    /// `who`: the session, and the user in it of whose share it is. `ticket`: the session's number
+    /// for it; with that of a request that waits it takes the place of that one.
     pub fn set(
         &self,
-        session: u64,
+        who: (u64, u32),
         request: &LockRequest,
         ticket: u64,
         later: LockAnswer,
     ) -> Option<(LockAnswer, Result<()>)> {
-        self.change(|state, answers| state.set(session, request, (ticket, later), answers))
+        self.change(|state, answers| state.set(who, request, (ticket, later), answers))
     }
 
     /// A request with this ticket will come, when its rights were checked: until then it can be
@@ -102,7 +106,7 @@ impl LockTable {
     ///
     /// # Errors
     /// [`Error::Invalid`]; [`Error::TooManyLocks`] when it would cut one range in two and the
-    /// session has too many.
+    /// session or the user has too many.
     pub fn unlock(&self, session: u64, node: NodeId, owner: LockOwner, range: LockRange) -> Result<()> {
         self.change(|state, answers| state.unlock(session, node, owner, range, answers))
     }

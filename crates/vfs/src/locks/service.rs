@@ -48,8 +48,8 @@ impl Drop for OwnMount {
 }
 
 impl LockService for OwnMount {
-    fn set(&self, _: &Ctx, request: LockRequest, ticket: u64, answer: LockAnswer) {
-        if let Some((answer, result)) = self.0.set(OWN_MOUNT, &request, ticket, answer) {
+    fn set(&self, ctx: &Ctx, request: LockRequest, ticket: u64, answer: LockAnswer) {
+        if let Some((answer, result)) = self.0.set((OWN_MOUNT, ctx.uid), &request, ticket, answer) {
             answer(result);
         }
     }

@@ -1,6 +1,13 @@
 //! What is in the table: who has what, and who waits.
+//!
+//! Each request that waits for others is **behind** one owner that is in its way, and is looked at
+//! again only when that owner gives something up. Owners of a file are in an order that nobody can
+//! choose, and the first one in the way is taken. So when thousands give up their locks one after
+//! the other, in whichever order, a request goes from one to the next a few times only.
 
-use super::{LOCKS_MAX, LockAnswer, LockedRanges, WAITING_MAX, no_session};
+use super::{
+    LOCKS_MAX, LOCKS_OF_USER_MAX, LockAnswer, LockedRanges, WAITING_MAX, WAITING_OF_USER_MAX, no_session,
+};
 use leeward_env::Nanos;
 use leeward_fs::locks::{FileLock, LockKind, LockMode, LockOwner, LockRange, LockRequest, OwnedLock};
 use leeward_fs::{Error, NodeId, Result};
@@ -15,11 +22,13 @@ pub(super) type Decided = (LockAnswer, Result<()>);
 /// Files that were locked since the grace, as far as they are remembered.
 const TAKEN_MAX: usize = 65_536;
 /// Owners that are looked at for one deadlock.
-const DEADLOCK_OWNERS_MAX: usize = 1024;
+const DEADLOCK_OWNERS_MAX: usize = 16_384;
 
 /// An owner, of whichever session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Owner {
+    /// Its rank among others, which follows from session and number, and which nobody foresees.
+    rank: u64,
     session: u64,
     number: u64,
 }
@@ -30,29 +39,59 @@ type Place = (NodeId, LockKind);
 #[derive(Default)]
 struct File {
     owners: BTreeMap<Owner, Holding>,
-    /// Requests, in the order in which they came.
-    waiting: BTreeSet<u64>,
+    /// Those of them that have had an exclusive lock: shared ones exclude nobody else's.
+    exclusive: BTreeSet<Owner>,
+    /// Requests that wait, by the owner that they are behind, in the order in which they came.
+    behind: BTreeMap<Owner, BTreeSet<u64>>,
+    /// How many requests wait, those that wait for the end of the grace among them.
+    waiting: usize,
+}
+
+impl File {
+    /// Other owners whose locks may exclude one of this mode.
+    fn others(&self, owner: Owner, mode: LockMode) -> impl Iterator<Item = (Owner, &Holding)> {
+        let (all, exclusive) = match mode {
+            LockMode::Exclusive => (Some(&self.owners), None),
+            LockMode::Shared => (None, Some(&self.exclusive)),
+        };
+        let exclusive = exclusive.into_iter().flatten();
+        let exclusive = exclusive.filter_map(|other| self.owners.get_key_value(other));
+        let others = all.into_iter().flatten().chain(exclusive);
+        others.map(|(other, holding)| (*other, holding)).filter(move |(other, _)| *other != owner)
+    }
 }
 
 #[derive(Default)]
 struct Holding {
     ranges: LockedRanges,
     pid: u32,
+    /// The user of whose share they are; `None`: a server before has given them.
+    user: Option<u32>,
 }
 
 struct Waiter {
     place: Place,
     owner: Owner,
+    user: u32,
     lock: FileLock,
     ticket: u64,
     /// Whether it waits for others. If not, it waits for the end of the grace.
     waits: bool,
+    behind: Option<Owner>,
     answer: LockAnswer,
+}
+
+/// What is of a user's share.
+#[derive(Default)]
+struct Share {
+    ranges: usize,
+    waiting: usize,
 }
 
 #[derive(Default)]
 struct Session {
     ranges: usize,
+    users: FxHashMap<u32, Share>,
     places: BTreeSet<(Place, u64)>,
     /// Requests that wait, by ticket.
     waiting: FxHashMap<u64, u64>,
@@ -60,8 +99,47 @@ struct Session {
     announced: FxHashMap<u64, bool>,
 }
 
+impl Session {
+    fn share(&self, user: u32) -> (usize, usize) {
+        self.users.get(&user).map_or((0, 0), |share| (share.ranges, share.waiting))
+    }
+
+    fn change_share(&mut self, user: u32, change: impl FnOnce(&mut Share)) {
+        let share = self.users.entry(user).or_default();
+        change(share);
+        if (share.ranges, share.waiting) == (0, 0) {
+            self.users.remove(&user);
+        }
+    }
+
+    /// Whether a user cannot have so many ranges more. Root is not bounded: what it has may be of
+    /// all users of its machine, as it is where that serves files to others.
+    fn is_full(&self, user: Option<u32>, more: usize) -> bool {
+        let of_user = user.filter(|uid| *uid != 0).map_or(0, |uid| self.share(uid).0);
+        self.ranges + more > LOCKS_MAX || of_user + more > LOCKS_OF_USER_MAX
+    }
+
+    fn is_full_of_waiting(&self, user: u32) -> bool {
+        let is_over = user != 0 && self.share(user).1 >= WAITING_OF_USER_MAX;
+        is_over || self.waiting.len() >= WAITING_MAX
+    }
+
+    /// An owner has so many ranges of a file now, and had so many before.
+    fn count(&mut self, (before, after): (usize, usize), users: (Option<u32>, Option<u32>)) {
+        self.ranges = self.ranges + after - before;
+        if let Some(user) = users.0 {
+            self.change_share(user, |share| share.ranges -= before);
+        }
+        if let Some(user) = users.1 {
+            self.change_share(user, |share| share.ranges += after);
+        }
+    }
+}
+
 /// See the module's head.
 pub(super) struct State {
+    /// From which the order of owners follows.
+    seed: u64,
     files: FxHashMap<Place, File>,
     waiters: FxHashMap<u64, Waiter>,
     /// What each owner waits for.
@@ -72,11 +150,15 @@ pub(super) struct State {
     /// Files on which locks were given since the grace.
     taken: FxHashSet<NodeId>,
     taken_overflowed: bool,
+    /// Owners that were looked at.
+    #[cfg(test)]
+    pub(super) looked: std::cell::Cell<usize>,
 }
 
 impl State {
-    pub(super) fn new(grace_until: Option<Nanos>) -> State {
+    pub(super) fn new(seed: u64, grace_until: Option<Nanos>) -> State {
         State {
+            seed,
             files: FxHashMap::default(),
             waiters: FxHashMap::default(),
             waits_of: FxHashMap::default(),
@@ -85,7 +167,13 @@ impl State {
             grace_until,
             taken: FxHashSet::default(),
             taken_overflowed: false,
+            #[cfg(test)]
+            looked: std::cell::Cell::default(),
         }
+    }
+
+    fn owner(&self, session: u64, number: u64) -> Owner {
+        Owner { rank: mixed(self.seed ^ mixed(session) ^ number), session, number }
     }
 
     pub(super) fn begin_grace(&mut self, until: Nanos) {
@@ -101,9 +189,14 @@ impl State {
         for id in session.waiting.into_values() {
             self.drop_waiter(id);
         }
-        for (place, owner) in session.places {
-            self.take_from(place, Owner { session: number, number: owner }, LockRange::ALL);
-            self.wake(place, answers);
+        let all = session.places.into_iter().map(|(place, owner)| (place, self.owner(number, owner)));
+        let all: Vec<(Place, Owner)> = all.collect();
+        // first all of them: nobody is to be found behind one that goes next
+        for (place, owner) in &all {
+            self.take_from(*place, *owner, LockRange::ALL);
+        }
+        for (place, owner) in all {
+            self.wake(place, owner, answers);
         }
     }
 
@@ -124,7 +217,7 @@ impl State {
 
     pub(super) fn set(
         &mut self,
-        session: u64,
+        (session, user): (u64, u32),
         request: &LockRequest,
         (ticket, later): (u64, LockAnswer),
         answers: &mut Answers,
@@ -144,28 +237,30 @@ impl State {
             }
             return None;
         }
-        let owner = Owner { session, number: request.owner.number };
+        let owner = self.owner(session, request.owner.number);
         let place = (request.node, request.owner.kind);
         let lock = FileLock { range, ..request.lock };
-        let waiter = Waiter { place, owner, lock, ticket, waits: request.wait, answer: later };
+        let (waits, behind) = (request.wait, None);
+        let waiter = Waiter { place, owner, user, lock, ticket, waits, behind, answer: later };
         if self.grace_until.is_some() {
             return self.wait(waiter);
         }
         let was_converted = self.begin_conversion(place, owner, lock.mode);
         let decided = self.decide(waiter);
         if was_converted || matches!(decided, Some((_, Ok(())))) {
-            self.wake(place, answers);
+            self.wake(place, owner, answers);
         }
         decided
     }
 
     /// Gives the lock, or refuses it; `None`: it waits.
     fn decide(&mut self, waiter: Waiter) -> Option<Decided> {
-        let result = match self.in_the_way(waiter.place, waiter.owner, &waiter.lock) {
-            None => self.give(waiter.place, waiter.owner, &waiter.lock),
+        let in_the_way = self.in_the_way(waiter.place, waiter.owner, &waiter.lock).next();
+        let result = match in_the_way {
+            None => self.give(&waiter),
             Some(_) if !waiter.waits => Err(Error::Locked),
             Some(_) if waiter.place.1 == LockKind::Posix && self.is_deadlock(&waiter) => Err(Error::Deadlock),
-            Some(_) => return self.wait(waiter),
+            Some((other, _)) => return self.wait(Waiter { behind: Some(other), ..waiter }),
         };
         Some((waiter.answer, result))
     }
@@ -182,27 +277,45 @@ impl State {
         is_other
     }
 
-    /// The lock of another owner that is in the way, and whose.
-    fn in_the_way(&self, place: Place, owner: Owner, lock: &FileLock) -> Option<(Owner, FileLock)> {
-        let file = self.files.get(&place)?;
-        let others = file.owners.iter().filter(|(other, _)| **other != owner);
-        others
-            .filter_map(|(other, holding)| {
-                let (range, mode) = holding.ranges.in_the_way(lock.range, lock.mode)?;
-                let pid = if other.session == owner.session { holding.pid } else { 0 };
-                Some((*other, FileLock { range, mode, pid }))
-            })
-            .min_by_key(|(_, lock)| lock.range.first)
+    /// The first lock of each other owner that is in the way, and whose. They are found one after
+    /// the other, as there may be thousands.
+    fn in_the_way(
+        &self,
+        place: Place,
+        owner: Owner,
+        lock: &FileLock,
+    ) -> impl Iterator<Item = (Owner, FileLock)> {
+        let others = self.files.get(&place).into_iter().flat_map(move |file| file.others(owner, lock.mode));
+        others.filter_map(move |(other, holding)| {
+            self.look();
+            let (range, mode) = holding.ranges.in_the_way(lock.range, lock.mode)?;
+            let pid = if other.session == owner.session { holding.pid } else { 0 };
+            Some((other, FileLock { range, mode, pid }))
+        })
     }
 
-    fn give(&mut self, place: Place, owner: Owner, lock: &FileLock) -> Result<()> {
-        let ranges =
-            self.sessions.get(&owner.session).map(|session| session.ranges).ok_or_else(no_session)?;
+    /// Whether a lock of this owner is in the way of a request.
+    fn is_behind(&self, waiter: &Waiter, other: Owner) -> bool {
+        self.look();
+        let file = self.files.get(&waiter.place);
+        let held = file.and_then(|file| file.owners.get(&other)).filter(|_| other != waiter.owner);
+        held.is_some_and(|held| held.ranges.in_the_way(waiter.lock.range, waiter.lock.mode).is_some())
+    }
+
+    /// An owner is looked at: tests count that.
+    fn look(&self) {
+        #[cfg(test)]
+        self.looked.set(self.looked.get() + 1);
+    }
+
+    fn give(&mut self, waiter: &Waiter) -> Result<()> {
+        let (place, owner, user) = (waiter.place, waiter.owner, Some(waiter.user));
+        let session = self.sessions.get(&owner.session).ok_or_else(no_session)?;
         // one more, and one that is cut in two
-        if ranges + 2 > LOCKS_MAX {
+        if session.is_full(user, 2) {
             return Err(Error::TooManyLocks);
         }
-        self.put(place, owner, lock);
+        self.put((place, owner), &waiter.lock, user);
         if self.taken.len() < TAKEN_MAX {
             self.taken.insert(place.0);
         } else {
@@ -211,13 +324,19 @@ impl State {
         Ok(())
     }
 
-    fn put(&mut self, place: Place, owner: Owner, lock: &FileLock) {
+    fn put(&mut self, (place, owner): (Place, Owner), lock: &FileLock, user: Option<u32>) {
         let Some(session) = self.sessions.get_mut(&owner.session) else { return };
-        let holding = self.files.entry(place).or_default().owners.entry(owner).or_default();
+        let file = self.files.entry(place).or_default();
+        let holding = file.owners.entry(owner).or_default();
         let before = holding.ranges.len();
         holding.ranges.put(lock.range, Some(lock.mode));
         holding.pid = lock.pid;
-        session.ranges = session.ranges + holding.ranges.len() - before;
+        if lock.mode == LockMode::Exclusive {
+            file.exclusive.insert(owner);
+        }
+        // all that the owner has of the file is of the share of the user who asked last
+        let user_before = std::mem::replace(&mut holding.user, user);
+        session.count((before, holding.ranges.len()), (user_before, user));
         session.places.insert((place, owner.number));
     }
 
@@ -230,13 +349,14 @@ impl State {
         }
         let before = holding.ranges.len();
         holding.ranges.put(range, None);
-        let after = holding.ranges.len();
+        let (after, user) = (holding.ranges.len(), holding.user);
         if after == 0 {
             file.owners.remove(&owner);
+            file.exclusive.remove(&owner);
         }
         self.drop_empty(place);
         if let Some(session) = self.sessions.get_mut(&owner.session) {
-            session.ranges = session.ranges + after - before;
+            session.count((before, after), (user, user));
             if after == 0 {
                 session.places.remove(&(place, owner.number));
             }
@@ -245,7 +365,7 @@ impl State {
     }
 
     fn drop_empty(&mut self, place: Place) {
-        if self.files.get(&place).is_some_and(|file| file.owners.is_empty() && file.waiting.is_empty()) {
+        if self.files.get(&place).is_some_and(|file| file.owners.is_empty() && file.waiting == 0) {
             self.files.remove(&place);
         }
     }
@@ -254,13 +374,18 @@ impl State {
         let Some(session) = self.sessions.get_mut(&waiter.owner.session) else {
             return Some((waiter.answer, Err(no_session())));
         };
-        if session.waiting.len() >= WAITING_MAX {
+        if session.is_full_of_waiting(waiter.user) {
             return Some((waiter.answer, Err(Error::TooManyLocks)));
         }
         let id = self.next;
         self.next += 1;
         session.waiting.insert(waiter.ticket, id);
-        self.files.entry(waiter.place).or_default().waiting.insert(id);
+        session.change_share(waiter.user, |share| share.waiting += 1);
+        let file = self.files.entry(waiter.place).or_default();
+        file.waiting += 1;
+        if let Some(other) = waiter.behind {
+            file.behind.entry(other).or_default().insert(id);
+        }
         self.waits_of.entry(waiter.owner).or_default().insert(id);
         self.waiters.insert(id, waiter);
         None
@@ -270,6 +395,7 @@ impl State {
         let waiter = self.waiters.remove(&id)?;
         if let Some(session) = self.sessions.get_mut(&waiter.owner.session) {
             session.waiting.remove(&waiter.ticket);
+            session.change_share(waiter.user, |share| share.waiting -= 1);
         }
         if let Some(waits) = self.waits_of.get_mut(&waiter.owner) {
             waits.remove(&id);
@@ -277,34 +403,65 @@ impl State {
                 self.waits_of.remove(&waiter.owner);
             }
         }
+        self.is_not_behind(id, waiter.place, waiter.behind);
         if let Some(file) = self.files.get_mut(&waiter.place) {
-            file.waiting.remove(&id);
+            file.waiting -= 1;
         }
         self.drop_empty(waiter.place);
         Some(waiter)
     }
 
-    /// Gives locks to those who wait and need not any more.
-    fn wake(&mut self, place: Place, answers: &mut Answers) {
+    fn is_not_behind(&mut self, id: u64, place: Place, other: Option<Owner>) {
+        let Some((file, other)) = self.files.get_mut(&place).zip(other) else { return };
+        if let Some(behind) = file.behind.get_mut(&other) {
+            behind.remove(&id);
+            if behind.is_empty() {
+                file.behind.remove(&other);
+            }
+        }
+    }
+
+    /// An owner has less of a file, or excludes less: gives locks to those behind it who need not
+    /// wait any more.
+    fn wake(&mut self, place: Place, owner: Owner, answers: &mut Answers) {
         if self.grace_until.is_some() {
             return;
         }
-        let mut from = 0;
-        while let Some(id) =
-            self.files.get(&place).and_then(|file| file.waiting.range(from..).next().copied())
-        {
-            from = id + 1;
+        // those who wait for the same are probably behind the one that was given it last
+        let mut likely = vec![owner];
+        let mut asked = self.take_behind(place, owner);
+        while let Some(id) = asked.pop_first() {
             let Some(waiter) = self.waiters.get(&id) else { continue };
-            if self.in_the_way(place, waiter.owner, &waiter.lock).is_some() {
+            let other = likely.iter().rev().copied().find(|other| self.is_behind(waiter, *other));
+            let first = || self.in_the_way(place, waiter.owner, &waiter.lock).next().map(|(other, _)| other);
+            if let Some(other) = other.or_else(first) {
+                self.put_behind(id, place, other);
                 continue;
             }
             let Some(waiter) = self.drop_waiter(id) else { continue };
-            if self.is_weaker(place, waiter.owner, &waiter.lock) {
-                from = 0; // what it gives up may be what an earlier one waits for
+            likely.truncate(1);
+            likely.push(waiter.owner);
+            let is_weaker = self.is_weaker(place, waiter.owner, &waiter.lock);
+            let result = self.give(&waiter);
+            if is_weaker && result.is_ok() {
+                // what it gives up may be what an earlier one waits for
+                asked.append(&mut self.take_behind(place, waiter.owner));
             }
-            let result = self.give(place, waiter.owner, &waiter.lock);
             answers.push((waiter.answer, result));
         }
+    }
+
+    /// Those behind an owner, of which each is to be dropped, or put behind one.
+    fn take_behind(&mut self, place: Place, owner: Owner) -> BTreeSet<u64> {
+        self.files.get_mut(&place).and_then(|file| file.behind.remove(&owner)).unwrap_or_default()
+    }
+
+    fn put_behind(&mut self, id: u64, place: Place, other: Owner) {
+        let (Some(waiter), Some(file)) = (self.waiters.get_mut(&id), self.files.get_mut(&place)) else {
+            return;
+        };
+        waiter.behind = Some(other);
+        file.behind.entry(other).or_default().insert(id);
     }
 
     /// Whether the owner has an exclusive lock where it wants a shared one.
@@ -318,32 +475,30 @@ impl State {
     /// Whether one whom the request would wait for waits for its owner, directly or not. With more
     /// owners than are looked at it is not known, and waits.
     fn is_deadlock(&self, waiter: &Waiter) -> bool {
-        let mut seen: BTreeSet<Owner> = BTreeSet::new();
-        let mut next = self.blockers(waiter.place, waiter.owner, &waiter.lock);
-        while let Some(owner) = next.pop() {
-            if owner == waiter.owner {
-                return true;
-            }
-            if seen.len() >= DEADLOCK_OWNERS_MAX {
-                return false;
-            }
-            if seen.insert(owner) {
-                let waits = self.waits_of.get(&owner).into_iter().flatten();
-                let waits =
-                    waits.filter_map(|id| self.waiters.get(id)).filter(|w| w.place.1 == LockKind::Posix);
-                next.extend(waits.flat_map(|waits| self.blockers(waits.place, owner, &waits.lock)));
+        let (mut seen, mut looked): (FxHashSet<Owner>, usize) = (FxHashSet::default(), 0);
+        let mut next = vec![(waiter.place, waiter.owner, waiter.lock)];
+        while let Some((place, owner, lock)) = next.pop() {
+            let file = self.files.get(&place);
+            for (other, holding) in file.into_iter().flat_map(|file| file.others(owner, lock.mode)) {
+                looked += 1;
+                if looked > DEADLOCK_OWNERS_MAX {
+                    return false;
+                }
+                self.look();
+                if holding.ranges.in_the_way(lock.range, lock.mode).is_none() {
+                    continue;
+                }
+                if other == waiter.owner {
+                    return true;
+                }
+                if let Some(waits) = self.waits_of.get(&other).filter(|_| seen.insert(other)) {
+                    let waits = waits.iter().filter_map(|id| self.waiters.get(id));
+                    let waits = waits.filter(|waits| waits.place.1 == LockKind::Posix);
+                    next.extend(waits.map(|waits| (waits.place, other, waits.lock)));
+                }
             }
         }
         false
-    }
-
-    /// All owners that are in the way.
-    fn blockers(&self, place: Place, owner: Owner, lock: &FileLock) -> Vec<Owner> {
-        let owners = self.files.get(&place).into_iter().flat_map(|file| &file.owners);
-        let others = owners.filter(|(other, holding)| {
-            **other != owner && holding.ranges.in_the_way(lock.range, lock.mode).is_some()
-        });
-        others.map(|(other, _)| *other).collect()
     }
 
     pub(super) fn unlock(
@@ -355,13 +510,15 @@ impl State {
         answers: &mut Answers,
     ) -> Result<()> {
         let range = range.of_kind(owner.kind)?;
-        let (place, owner) = ((node, owner.kind), Owner { session, number: owner.number });
-        let is_full = self.sessions.get(&session).is_some_and(|session| session.ranges >= LOCKS_MAX);
+        let (place, owner) = ((node, owner.kind), self.owner(session, owner.number));
+        let held = self.files.get(&place).and_then(|file| file.owners.get(&owner));
+        let user = held.and_then(|held| held.user);
+        let is_full = self.sessions.get(&session).is_some_and(|session| session.is_full(user, 1));
         if is_full && self.cuts(place, owner, range) {
             return Err(Error::TooManyLocks);
         }
         if self.take_from(place, owner, range) {
-            self.wake(place, answers);
+            self.wake(place, owner, answers);
         }
         Ok(())
     }
@@ -374,18 +531,18 @@ impl State {
     }
 
     pub(super) fn release(&mut self, session: u64, node: NodeId, owner: LockOwner, answers: &mut Answers) {
-        let place = (node, owner.kind);
-        if self.take_from(place, Owner { session, number: owner.number }, LockRange::ALL) {
-            self.wake(place, answers);
+        let (place, owner) = ((node, owner.kind), self.owner(session, owner.number));
+        if self.take_from(place, owner, LockRange::ALL) {
+            self.wake(place, owner, answers);
         }
     }
 
     pub(super) fn test(&self, session: u64, request: &LockRequest) -> Result<Option<FileLock>> {
         let range = request.lock.range.of_kind(request.owner.kind)?;
-        let owner = Owner { session, number: request.owner.number };
+        let owner = self.owner(session, request.owner.number);
         let lock = FileLock { range, ..request.lock };
         let found = self.in_the_way((request.node, request.owner.kind), owner, &lock);
-        Ok(found.map(|(_, lock)| lock))
+        Ok(found.map(|(_, lock)| lock).min_by_key(|lock| lock.range.first))
     }
 
     pub(super) fn cancel(&mut self, session: u64, ticket: u64, answers: &mut Answers) -> bool {
@@ -400,19 +557,19 @@ impl State {
     }
 
     pub(super) fn tell(&mut self, session: u64, told: &OwnedLock, answers: &mut Answers) -> bool {
-        let (place, owner) = ((told.node, told.owner.kind), Owner { session, number: told.owner.number });
+        let (place, owner) = ((told.node, told.owner.kind), self.owner(session, told.owner.number));
         let Ok(range) = told.lock.range.of_kind(told.owner.kind) else { return false };
         let lock = FileLock { range, ..told.lock };
         let may_be_taken = self.taken_overflowed || self.taken.contains(&told.node);
-        let is_full = self.sessions.get(&session).is_none_or(|session| session.ranges + 2 > LOCKS_MAX);
+        let is_full = self.sessions.get(&session).is_none_or(|session| session.is_full(None, 2));
         if self.grace_until.is_none() && may_be_taken
             || is_full
-            || self.in_the_way(place, owner, &lock).is_some()
+            || self.in_the_way(place, owner, &lock).next().is_some()
         {
             return false;
         }
-        self.put(place, owner, &lock);
-        self.wake(place, answers);
+        self.put((place, owner), &lock, None);
+        self.wake(place, owner, answers);
         true
     }
 
@@ -425,14 +582,14 @@ impl State {
         all.sort_unstable();
         for id in all {
             let Some(waiter) = self.drop_waiter(id) else { continue };
-            let place = waiter.place;
-            let is_converted = self.begin_conversion(place, waiter.owner, waiter.lock.mode);
+            let (place, owner) = (waiter.place, waiter.owner);
+            let is_converted = self.begin_conversion(place, owner, waiter.lock.mode);
             let decided = self.decide(waiter);
             // who has made an exclusive lock a shared one lets others in
             let lets_in = is_converted || matches!(decided, Some((_, Ok(()))));
             answers.extend(decided);
             if lets_in {
-                self.wake(place, answers);
+                self.wake(place, owner, answers);
             }
         }
     }
@@ -446,4 +603,11 @@ impl State {
     pub(super) fn count(&self, session: u64) -> u64 {
         self.sessions.get(&session).map_or(0, |session| session.ranges as u64)
     }
+}
+
+/// A number that looks like a random one, and is another one for each.
+fn mixed(number: u64) -> u64 {
+    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }

@@ -1,7 +1,7 @@
 //! The table against what POSIX and Linux say, and against a model that knows each byte.
 
 use super::state::{Answers, State};
-use super::{LOCKS_MAX, LockedRanges, WAITING_MAX};
+use super::{LOCKS_MAX, LOCKS_OF_USER_MAX, LockedRanges, WAITING_MAX, WAITING_OF_USER_MAX};
 use leeward_fs::locks::{
     FileLock, LAST_BYTE, LockKind, LockMode, LockOwner, LockRange, LockRequest, OwnedLock,
 };
@@ -22,6 +22,8 @@ type Told = Vec<(u64, Result<()>)>;
 struct Rig {
     state: State,
     told: Arc<Mutex<Told>>,
+    /// The user who asks.
+    user: u32,
 }
 
 impl Rig {
@@ -30,9 +32,9 @@ impl Rig {
     }
 
     fn in_grace(until: Option<u64>) -> Rig {
-        let mut state = State::new(until);
+        let mut state = State::new(7, until);
         (1..4).for_each(|session| state.begin_session(session));
-        Rig { state, told: Arc::default() }
+        Rig { state, told: Arc::default(), user: 0 }
     }
 
     fn change<R>(&mut self, change: impl FnOnce(&mut State, &mut Answers) -> R) -> R {
@@ -44,9 +46,9 @@ impl Rig {
 
     /// Asks for a lock; `None`: it waits.
     fn set(&mut self, (session, ticket): (u64, u64), request: LockRequest) -> Option<Result<()>> {
-        let told = self.told.clone();
+        let (told, who) = (self.told.clone(), (session, self.user));
         let later = Box::new(move |result| told.lock().push((ticket, result)));
-        self.change(|state, answers| state.set(session, &request, (ticket, later), answers)).map(|(_, r)| r)
+        self.change(|state, answers| state.set(who, &request, (ticket, later), answers)).map(|(_, r)| r)
     }
 
     fn lock(&mut self, who: (u64, u64), bytes: (u64, u64), mode: LockMode) -> Option<Result<()>> {
@@ -294,6 +296,85 @@ fn senseless_requests_and_too_many_are_refused() {
     rig.lock(A, (0, 0), Exclusive);
     let waits = (1..).find(|ticket| rig.wait(B, *ticket, (0, 0), Shared).is_some());
     assert_eq!(waits, Some(WAITING_MAX as u64 + 1));
+}
+
+#[test]
+fn a_user_takes_his_share_and_not_that_of_the_machine() {
+    let mut rig = Rig::new();
+    let lock = |rig: &mut Rig, user: u32, byte: u64| {
+        rig.user = user;
+        rig.lock((1, u64::from(user)), (byte, byte), Shared).expect("nobody waits")
+    };
+    let mine = (0..).map(|n| n * 2).find(|byte| lock(&mut rig, 7, *byte).is_err()).map(|byte| byte / 2);
+    // one may be cut in two
+    assert_eq!(mine, Some(LOCKS_OF_USER_MAX as u64 - 1));
+    assert_eq!(lock(&mut rig, 7, 1_000_001), Err(Error::TooManyLocks));
+    for (user, whose) in [(8, "another user's"), (0, "root's")] {
+        assert_eq!(lock(&mut rig, user, 1_000_001), Ok(()), "{whose}");
+    }
+    rig.release((1, 7), Posix);
+    assert_eq!(lock(&mut rig, 7, 1_000_001), Ok(()), "his share is free again");
+    // and of those that wait
+    assert_eq!(rig.flock(C, 0, Exclusive, false), Some(Ok(())));
+    let mut wait = |user: u32, ticket: u64| {
+        rig.user = user;
+        rig.flock((1, ticket), ticket, Exclusive, true)
+    };
+    let refused = (1..).find(|ticket| wait(7, *ticket).is_some());
+    assert_eq!(refused, Some(WAITING_OF_USER_MAX as u64 + 1));
+    assert_eq!(wait(7, 20_000), Some(Err(Error::TooManyLocks)));
+    assert_eq!((wait(8, 20_001), wait(0, 20_002)), (None, None));
+    assert!(rig.change(|state, answers| state.cancel(1, 1, answers)));
+    rig.user = 7;
+    assert_eq!(rig.flock((1, 20_003), 20_003, Exclusive, true), None, "one waits no longer");
+}
+
+/// Counted is at how many owners the table looks, whatever the order in which they go.
+#[test]
+fn thousands_give_up_their_locks_and_thousands_wait_at_the_cost_of_both() {
+    const OWNERS: u64 = 10_000;
+    const WAITERS: u64 = 1_000;
+    let orders: [fn(u64) -> u64; 3] = [|n| n, |n| OWNERS - 1 - n, |n| n * 7_919 % OWNERS];
+    for (at, order) in orders.iter().enumerate() {
+        let mut rig = Rig::new();
+        for n in 0..OWNERS {
+            assert_eq!(rig.flock((1, n), 0, Shared, false), Some(Ok(())));
+        }
+        for n in 0..WAITERS {
+            assert_eq!(rig.flock((2, n), n, Exclusive, true), None);
+        }
+        assert!(rig.state.looked.get() as u64 <= OWNERS + WAITERS, "{} looks", rig.state.looked.get());
+        rig.state.looked.set(0);
+        (0..OWNERS).for_each(|n| rig.release((1, order(n)), Flock));
+        assert_eq!(rig.told(), [(0, Ok(()))]);
+        let looked = rig.state.looked.get() as u64;
+        assert!(looked <= 10 * (OWNERS + WAITERS), "order {at}: {looked} looks");
+    }
+}
+
+/// A session that ends gives up all of its locks at once.
+#[test]
+fn who_waits_behind_a_session_that_ends_is_looked_at_once() {
+    let mut rig = Rig::new();
+    (0..10_000).for_each(|n| _ = rig.flock((1, n), 0, Shared, false));
+    (0..1_000).for_each(|n| _ = rig.flock((2, n), n, Exclusive, true));
+    rig.state.looked.set(0);
+    rig.change(|state, answers| state.end_session(1, answers));
+    assert_eq!(rig.told(), [(0, Ok(()))]);
+    assert!(rig.state.looked.get() <= 4_000, "{} looks", rig.state.looked.get());
+}
+
+/// Whether somebody would wait for ever is found out at a bounded cost.
+#[test]
+fn a_request_that_waits_looks_at_a_bounded_number_of_owners() {
+    let mut rig = Rig::new();
+    (0..1_000).for_each(|n| _ = rig.lock((1, n), (0, 0), Shared));
+    (0..1_000).for_each(|n| _ = rig.lock((2, n), (1, 1), Shared));
+    // each of the first waits for all of the second
+    (0..1_000).for_each(|n| _ = rig.wait((1, n), n, (1, 1), Exclusive));
+    rig.state.looked.set(0);
+    assert_eq!(rig.wait((3, 1), 1, (0, 0), Exclusive), None);
+    assert!(rig.state.looked.get() <= 20_000, "{} looks", rig.state.looked.get());
 }
 
 /// Numbers without a pattern.
