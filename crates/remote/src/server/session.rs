@@ -28,6 +28,9 @@ const UNUSED_TIME: Nanos = 1_000_000_000;
 
 /// Inodes to which a client can have references since a process before.
 const REFERRED_MAX: usize = 1 << 23;
+/// Inodes to which users of a host can have references that is not believed in everything: more
+/// than its kernel keeps, unless it wants to fill the memory.
+const BOUNDED_REFS_MAX: usize = 1 << 24;
 
 /// A host that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +98,7 @@ pub(super) struct Session {
     durable: AtomicU64,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
+    refs_max: usize,
     /// The client is a gateway, which keeps no copies. It names inodes of snapshots without
     /// references: the snapshots that it was told of are noted.
     is_gateway: AtomicBool,
@@ -267,6 +271,7 @@ impl Session {
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             refs: Mutex::new(Some(FxHashMap::default())),
+            refs_max: if is_lasting { usize::MAX } else { BOUNDED_REFS_MAX },
             is_gateway: AtomicBool::new(false),
             is_over_ipv6: AtomicBool::new(false),
             views: Mutex::default(),
@@ -639,6 +644,9 @@ impl Session {
         let ctx = self.user_of(&host.grant, caller, op)?;
         admit::admit(&host.grant, op, &|node| self.knows(node))?;
         let is_restricted = host.grant.is_restricted();
+        if ctx.refs && op.gives_references() && self.has_many_refs() {
+            return Err(Error::Io("the host has references to too many files".into()));
+        }
         // of such a host each user's rights are checked here, each time
         let keeps_copies = !is_restricted && !self.is_gateway.load(Ordering::Relaxed);
         let client = if keeps_copies { self.id.number } else { 0 };
@@ -667,6 +675,12 @@ impl Session {
         let ctx = self.user_of(&host.grant, caller, op)?;
         admit::admit(&host.grant, op, &|node| self.knows(node))?;
         Ok((Ctx { client: self.id.number, ..ctx }, host.grant.is_restricted()))
+    }
+
+    /// Whether its client is to get no more references. Before an operation, so that none is done
+    /// whose answer cannot be given: those at work may go a little beyond.
+    fn has_many_refs(&self) -> bool {
+        self.refs.lock().as_ref().is_some_and(|refs| refs.len() >= self.refs_max)
     }
 
     /// Notes the references that a reply has; false: the session has ended.
@@ -848,6 +862,7 @@ pub(super) fn system() -> Ctx {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leeward_env::Class;
 
     fn session() -> Session {
         let host = Host { name: "host".into(), grant: Grant::default() };
@@ -870,6 +885,41 @@ mod tests {
         let leased = leased(Some(like), &Ok(Reply::Removed { node: file, nlink: 1 }));
         assert!(!leased.has(dir), "{leased:?}");
         assert_eq!((leased.alone(), leased.changed()), (&[file][..], &[file][..]));
+    }
+
+    /// It gets an error for what would give it one more, and nothing else: what it has it uses, and
+    /// when it has returned some it gets others.
+    #[test]
+    fn a_host_that_refers_to_too_much_gets_no_more_references() {
+        let mut session = session();
+        session.refs_max = 3;
+        let caller = Caller { uid: 7, gid: 7, gids: Vec::new(), class: Class::Interactive, refs: true };
+        let admitted = |session: &Session, op: Op<'_>, refs: bool| {
+            session.admit(&Caller { refs, ..caller.clone() }, &op).map(|_| ())
+        };
+        let (dir, all) = (NodeId(5), [NodeId(5), NodeId(6), NodeId(7)]);
+        let lookup = || Op::Lookup { dir, name: b"x" };
+        assert!(session.note_all(&all[..2]));
+        assert_eq!(admitted(&session, lookup(), true), Ok(()));
+        assert!(session.note_all(&all[2..]));
+        assert!(matches!(admitted(&session, lookup(), true), Err(Error::Io(_))));
+        assert_eq!(admitted(&session, lookup(), false), Ok(()), "it gives none");
+        assert_eq!(admitted(&session, Op::GetAttr { node: dir }, true), Ok(()));
+        session.give_back(&[(all[2], 1)]);
+        assert_eq!(admitted(&session, lookup(), true), Ok(()));
+    }
+
+    /// Only a host that is believed in everything may have any number.
+    #[test]
+    fn references_of_a_host_that_is_not_believed_are_bounded() {
+        let bound = |grant: Grant| {
+            let host = Host { name: "host".into(), grant };
+            let counts = Arc::new(Counts::new(&leeward_env::Env::real(), 0, "host"));
+            Session::new(SessionId { number: 1, secret: [0; 16] }, [0; 32], (host, counts), 0).refs_max
+        };
+        assert_eq!(bound(Grant::default()), usize::MAX);
+        assert_eq!(bound(Grant { root_squash: true, ..Grant::default() }), BOUNDED_REFS_MAX);
+        assert_eq!(bound(Grant { uids: vec![(1, 9)], ..Grant::default() }), BOUNDED_REFS_MAX);
     }
 
     #[test]
