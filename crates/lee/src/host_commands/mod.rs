@@ -106,7 +106,7 @@ const ALLOWED: [&str; 58] = [
 /// What gateways may ask besides: their doors have checked what the user may do.
 const OF_GATEWAYS: [&str; 4] = ["BucketCreate", "BucketRemove", "BucketSet", "TransferNote"];
 
-/// Changes of groups, projects and volumes that a user may ask for in an hour.
+/// Changes that a user may ask the cell for in an hour.
 const CHANGES_IN_AN_HOUR_MAX: u32 = 1000;
 const HOUR: u64 = 3_600_000_000_000;
 /// Longest name of a member of a group: of a group that has the longest name of a user in it.
@@ -122,8 +122,8 @@ pub struct HostCommands {
     env: Env,
     cell: Arc<Cell>,
     srr: SrrConfig,
-    /// Such changes that users have asked for, and in which hour.
-    changes: Mutex<(u64, BTreeMap<u32, u32>)>,
+    /// Such changes that users have asked for, and in which hour; those of root by its machine.
+    changes: Mutex<(u64, BTreeMap<(u32, String), u32>)>,
     /// What answers the commands of this machine, too.
     service: OnceLock<Weak<dyn Service>>,
 }
@@ -135,23 +135,25 @@ impl HostCommands {
         HostCommands { env, cell, srr, changes: Mutex::default(), service: OnceLock::new() }
     }
 
-    /// Counts a change: numbers are not given twice, and the cell keeps who has changed what, so
-    /// that somebody who does nothing else must find an end.
-    fn count_change(&self, uid: u32, request: &AnyRequest) -> Checked<()> {
-        if request.refresh() != Refresh::Groups && !HostCommands::is_counted(request) {
+    /// Counts a request that the cell keeps, so that nobody fills its log, which gives up what is
+    /// oldest. Numbers of groups, volumes and projects are not given twice, either.
+    fn count_change(&self, asker: &Asker, request: &AnyRequest) -> Checked<()> {
+        if !request.is_noted() {
             return Ok(());
         }
+        let uid = asker.ctx.uid;
+        let machine = if uid == 0 { asker.host.clone() } else { String::new() };
         let hour = self.env.awake() / HOUR;
         let mut changes = self.changes.lock();
         if changes.0 != hour {
             *changes = (hour, BTreeMap::new());
         }
-        let count = changes.1.entry(uid).or_default();
+        let count = changes.1.entry((uid, machine)).or_default();
         *count += 1;
         match *count > CHANGES_IN_AN_HOUR_MAX {
             true => Err(refused(
                 libc::EAGAIN,
-                "you have changed groups, projects or volumes too often within this hour: try again in the next",
+                "you have asked for too many changes within this hour: try again in the next",
             )),
             false => Ok(()),
         }
@@ -238,7 +240,7 @@ impl HostCommands {
             Call::Admin { request } => {
                 let progress = |progress| _ = tell(&line_of(&Line::<()>::Progress(progress)));
                 let mut progress = now_and_then(&self.env, progress);
-                self.count_change(asker.ctx.uid, request)?;
+                self.count_change(asker, request)?;
                 admin(&eyes, &*service, request, &mut progress).map(|reply| last_line("admin", reply))
             }
             Call::Status => {
@@ -252,7 +254,7 @@ impl HostCommands {
             Call::MakeToken { wanted } => {
                 let wanted = TokenMake { host: eyes.host().map(str::to_owned), ..wanted.clone() };
                 let request = AnyRequest::from(wanted.clone());
-                self.count_change(asker.ctx.uid, &request)?;
+                self.count_change(asker, &request)?;
                 check(&eyes, &request)?;
                 service.make_token(&eyes.ctx, &wanted).map(|made| last_line("token", made))
             }

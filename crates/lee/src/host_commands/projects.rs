@@ -5,7 +5,7 @@
 //! what a machine says. The cell checks what it makes itself ([`Ctx::delegate`]): names, places,
 //! budgets.
 
-use super::{Checked, Eyes, HostCommands, above, for_operators, refused};
+use super::{Checked, Eyes, above, for_operators, refused};
 use crate::groups::name_of;
 use leeward_env::{Ctx, Groups};
 use leeward_fs::NodeId;
@@ -33,37 +33,6 @@ fn groups(cell: &Arc<Cell>, asker: &Asker) -> Groups {
     let accounts = cell.accounts();
     let of_user = |name: String| Groups::of_user(&name, &accounts.groups().of_user(&name));
     name_of(&accounts, uid).map(of_user).unwrap_or_default()
-}
-
-impl HostCommands {
-    /// Whether a user who makes changes all the time uses something up: numbers of groups, volumes
-    /// and projects are not given twice, and the cell keeps who has asked for what.
-    pub(super) fn is_counted(request: &AnyRequest) -> bool {
-        use AnyRequest as A;
-        matches!(
-            request,
-            A::VolumeCreate(_)
-                | A::VolumeRename(_)
-                | A::VolumeRemove(_)
-                | A::VolumeSet(_)
-                | A::VolumeAllow(_)
-                | A::ProjectCreate(_)
-                | A::ProjectSet(_)
-                | A::ProjectMove(_)
-                | A::ProjectRemove(_)
-                | A::QuotaSet(_)
-                | A::OwnerLimit(_)
-                | A::ScheduleSet(_)
-                | A::ScheduleRemove(_)
-                | A::BucketCreate(_)
-                | A::BucketRemove(_)
-                | A::KeyCreate(_)
-                | A::KeyRevoke(_)
-                | A::TokenMake(_)
-                | A::TokenRevoke(_)
-                | A::UserCreate(_)
-        )
-    }
 }
 
 impl Eyes<'_> {

@@ -11,6 +11,7 @@ use crate::rights_document::{self, WRITE};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{Ctx, Env, Wait};
 use leeward_fs::accounts::Trust;
+use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Fs, Make, NodeId, Op, Precondition, SetAttr};
 use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
@@ -317,6 +318,57 @@ Files are another matter: modes and ACLs say who may read and change them, in mo
         let _ = writeln!(out, "| {} | {} |", words(name), got.join(" | "));
     }
     out
+}
+
+/// What the log of the cell keeps of requests: who asked, and the text.
+fn asked(cell: &Cell) -> Vec<(u32, Value)> {
+    let (mut all, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = ask(
+            cell,
+            admin::EventList {
+                path: None,
+                cursor,
+                newest_first: false,
+                until_now: true,
+                filter: admin::EventFilter::default(),
+                limit: 500,
+            },
+        );
+        all.extend(page.events.into_iter().map(|event| (event.uid, event.request.expect("a request"))));
+        if !page.more {
+            return all;
+        }
+        cursor = Some(page.cursor);
+    }
+}
+
+/// The log gives up what is oldest when it takes too much space.
+#[test]
+fn a_stranger_does_not_push_out_what_operators_asked() {
+    let rig = rig();
+    let before = asked(&rig.cell);
+    let eve = asking("eve", EVE, "node");
+    let grant = admin::AclGrant { who: UserOrGroup::User(EVE), rights: [admin::Right::Read].into() };
+    let requests = [
+        AnyRequest::from(admin::BinEmpty { volume: Some("other".into()) }),
+        admin::AclSet { path: "/other".into(), grants: vec![grant; 99], recursive: false }.into(),
+    ];
+    let tell = |n: usize| rig.tell(&eve, &json!({"call": "admin", "request": requests[n % 2]}));
+    let refused = (0..2_000).filter(|n| tell(*n).is_err_and(|e| e.errno == libc::EAGAIN)).count();
+    assert!(refused >= 1_000, "{refused} of 2000 were refused");
+    (0..20).for_each(|_| _ = rig.cell.step().expect("a step"));
+    let after = asked(&rig.cell);
+    assert!(after.starts_with(&before), "what was asked before is there");
+    let hers = &after[before.len()..];
+    let bytes: usize = hers.iter().map(|(_, request)| request.to_string().len()).sum();
+    assert!(hers.iter().all(|(uid, _)| *uid == EVE) && !hers.is_empty());
+    assert!(bytes <= 1_000 * 1_024, "{} requests of {bytes} bytes are kept", hers.len());
+    // it is her count, and nobody else's
+    let bob = asking("bob", BOB, "node");
+    let request = AnyRequest::from(admin::BinEmpty { volume: Some("bob".into()) });
+    let answer = rig.tell(&bob, &json!({"call": "admin", "request": request}));
+    assert!(answer.is_ok_and(|reply| !reply.is_null()), "bob empties his bin");
 }
 
 #[test]
