@@ -195,18 +195,20 @@ type List = RwLock<Arc<[u32]>>;
 /// Lists that do not change.
 static NAMED: Mutex<BTreeMap<Arc<[u32]>, &'static List>> = Mutex::new(BTreeMap::new());
 /// Lists that machines have named, by user.
-static STRANGERS: Mutex<Strangers> = Mutex::new(Strangers { of: BTreeMap::new(), lists: 0 });
+static STRANGERS: Mutex<Strangers> = Mutex::new(Strangers { of: BTreeMap::new(), lists: BTreeMap::new() });
 /// Lists of users, by name.
 static OF_USERS: Mutex<BTreeMap<Box<str>, &'static List>> = Mutex::new(BTreeMap::new());
 /// Lists of a user that machines have named: of one who is in others at each login, the oldest is
 /// changed in place.
 const LISTS_OF_USER_MAX: usize = 16;
-/// Lists of all users together, above which nobody gets one who has none.
-const STRANGERS_LISTS_MAX: usize = 200_000;
+/// Lists that one machine has named first, above which none of its users gets one who has none.
+/// Users of other machines do.
+const LISTS_OF_MACHINE_MAX: usize = 50_000;
 
 struct Strangers {
     of: BTreeMap<u32, Ring>,
-    lists: usize,
+    /// How many each machine has named first; `None`: this one.
+    lists: BTreeMap<Option<Machine>, usize>,
 }
 
 #[derive(Default)]
@@ -226,26 +228,27 @@ impl Groups {
         Groups(Some(named.entry(sorted.clone()).or_insert_with(|| new_list(sorted))))
     }
 
-    /// These groups of a user, as somebody says who may want to fill the memory; `None`: there are
-    /// too many lists already. Requests at work of a user whose groups are others all the time go
-    /// on with newer ones.
-    pub fn of_stranger(uid: u32, gids: &[u32]) -> Option<Groups> {
+    /// These groups of a user, as a machine says (`None`: this one) that may want to fill the
+    /// memory; `None`: it has named too many lists already. Requests at work of a user whose groups
+    /// are others all the time go on with newer ones.
+    pub fn of_stranger(machine: Option<Machine>, uid: u32, gids: &[u32]) -> Option<Groups> {
         let sorted = sorted(gids);
         if sorted.is_empty() {
             return Some(Groups::default());
         }
-        let mut all = STRANGERS.lock();
-        let may_add = all.lists < STRANGERS_LISTS_MAX;
-        let ring = all.of.entry(uid).or_default();
-        if let Some(list) = ring.lists.iter().copied().find(|list| *list.read() == sorted) {
+        let all = &mut *STRANGERS.lock();
+        let known = all.of.get(&uid).map_or(&[][..], |ring| &ring.lists[..]);
+        if let Some(list) = known.iter().copied().find(|list| *list.read() == sorted) {
             return Some(Groups(Some(list)));
         }
-        if may_add && ring.lists.len() < LISTS_OF_USER_MAX {
+        let named = all.lists.entry(machine).or_default();
+        if *named < LISTS_OF_MACHINE_MAX && known.len() < LISTS_OF_USER_MAX {
             let list = new_list(sorted);
-            ring.lists.push(list);
-            all.lists += 1;
+            all.of.entry(uid).or_default().lists.push(list);
+            *named += 1;
             return Some(Groups(Some(list)));
         }
+        let ring = all.of.get_mut(&uid)?;
         let list = ring.lists.get(ring.oldest).copied()?;
         ring.oldest = (ring.oldest + 1) % ring.lists.len();
         *list.write() = sorted;
@@ -462,14 +465,32 @@ mod tests {
 
     #[test]
     fn a_stranger_fills_the_memory_of_nobody() {
-        let named = |n: u32| Groups::of_stranger(7001, &[77, 1_000_000 + n]).expect("a list");
+        let of = |uid: u32, gids: &[u32]| Groups::of_stranger(None, uid, gids);
+        let named = |n: u32| of(7001, &[77, 1_000_000 + n]).expect("a list");
         let first = named(0);
         assert!((0..16).all(|n| named(n).contains(1_000_000 + n)) && first.contains(1_000_000));
         assert!(named(16).contains(1_000_016), "never refused");
         assert!(first.contains(1_000_016) && first.contains(77), "the oldest goes on as the newest");
-        let other = Groups::of_stranger(7002, &[1_000_000]).expect("a list");
+        let other = of(7002, &[1_000_000]).expect("a list");
         (17..50).for_each(|n| _ = named(n));
         assert!(other.contains(1_000_000), "of another user");
-        assert_eq!(Groups::of_stranger(7001, &[]), Some(Groups::default()));
+        assert_eq!(of(7001, &[]), Some(Groups::default()));
+    }
+
+    #[test]
+    fn a_machine_takes_its_share_of_lists_and_no_more() {
+        let (bad, good) = (Machine::named("ctx-bad"), Machine::named("ctx-good"));
+        let first = 2_000_000;
+        let end = first + LISTS_OF_MACHINE_MAX as u32;
+        assert!((first..end).all(|uid| Groups::of_stranger(Some(bad), uid, &[uid]).is_some()));
+        for uid in end..end + 1_000 {
+            assert_eq!(Groups::of_stranger(Some(bad), uid, &[uid]), None);
+            assert!(!STRANGERS.lock().of.contains_key(&uid), "nothing is kept of who is refused");
+        }
+        assert!(Groups::of_stranger(Some(bad), first, &[first]).is_some(), "known, and known still");
+        assert!(Groups::of_stranger(Some(bad), first, &[7]).is_some_and(|groups| groups.contains(7)));
+        let other = Groups::of_stranger(Some(good), end, &[end]).expect("another machine's");
+        assert!(other.contains(end));
+        assert_eq!(Groups::of_stranger(Some(bad), end, &[end]), Some(other), "a list that there is");
     }
 }

@@ -488,6 +488,46 @@ fn a_host_speaks_for_its_users_only() {
     goes_on(&rig, &good);
 }
 
+/// Each of its users is in a group of its own. What that fills is the share of the host.
+#[test]
+fn a_host_that_names_groups_without_end_keeps_its_own_users_out_only() {
+    const USERS: u32 = 51_000;
+    const FIRST: u32 = 3_000_000;
+    let (rig, good) = rig();
+    let grant = Grant { uids: vec![(FIRST, FIRST + USERS)], ..Grant::default() };
+    rig.know(3, "crowd", grant);
+    let (mut crowd, _) = Raw::welcomed(&rig, 3, None);
+    let caller = |uid: u32, gid: u32| Caller { uid, gid: uid, gids: vec![gid], ..root() };
+    let (mut refused, mut served) = (0, 0);
+    for first in (0..USERS).step_by(100) {
+        for place in 0..100 {
+            let uid = FIRST + first + u32::from(place);
+            let call = Call::Op(caller(uid, uid), Op::GetAttr { node: ROOT });
+            crowd.say(&ToServer::Call(slot(place, 1 + first / 100), call));
+        }
+        for _ in 0..100 {
+            match crowd.hear() {
+                Ok(ToClient::Answer(_, Ok(_), ..)) => served += 1,
+                Ok(ToClient::Answer(_, Err(Error::Io(_)), ..)) => refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((served, refused), (50_000, 1_000));
+    let known = crowd.call(slot(200, 1), caller(FIRST, FIRST), Op::GetAttr { node: ROOT });
+    assert!(known.is_ok(), "who was there before: {known:?}");
+    // users of another host, also those of the same number, have never been seen in these groups
+    rig.know(4, "quiet", Grant { uids: vec![(FIRST, FIRST + USERS)], ..Grant::default() });
+    let (mut quiet, _) = Raw::welcomed(&rig, 4, None);
+    for (number, uid) in (1..).zip([FIRST, FIRST + USERS - 1, FIRST + USERS]) {
+        let asked = quiet.call(slot(0, number), caller(uid, 77), Op::GetAttr { node: ROOT });
+        assert!(asked.is_ok(), "user {uid} of another host: {asked:?}");
+    }
+    crowd.say(&ToServer::Bye);
+    quiet.say(&ToServer::Bye);
+    goes_on(&rig, &good);
+}
+
 #[test]
 fn references_that_a_host_does_not_have_are_nobodys() {
     let (rig, good) = rig();

@@ -244,7 +244,7 @@ impl Calls {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
             Err(e) => return refuse(stream, not_understood(&e)),
         };
-        let Some(gids) = Groups::of_stranger(caller.uid, &system::groups_of_peer(stream)) else {
+        let Some(gids) = Groups::of_stranger(None, caller.uid, &system::groups_of_peer(stream)) else {
             let text = "too many different lists of groups were seen: ask an operator";
             return refuse(stream, failure(libc::EBUSY, text));
         };

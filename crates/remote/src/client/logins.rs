@@ -192,7 +192,7 @@ impl Client {
         let Some(user) = self.0.logins.all.lock().get(&ctx.uid).map(|login| login.user.clone()) else {
             return answer(Err(Error::Access));
         };
-        let Some(gids) = Groups::of_stranger(user.uid, &user.gids) else {
+        let Some(gids) = Groups::of_stranger(None, user.uid, &user.gids) else {
             return answer(Err(Error::Io("too many lists of groups".into())));
         };
         let cell = Ctx { gids, ..Ctx::user(user.uid, user.gid) };

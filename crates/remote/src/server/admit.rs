@@ -1,7 +1,7 @@
 //! What a host may do, and whether what it sends makes sense.
 
 use crate::message::{Call, Caller, FRAME_BYTES_MAX};
-use leeward_env::{Ctx, Door, Flow, Groups, Wait, limits};
+use leeward_env::{Ctx, Door, Flow, Groups, Machine, Wait, limits};
 use leeward_fs::{DIRECTORIES_FIRST, Error, Make, NodeId, Op, Reply, Result, SetAttr, SetTime};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,23 +132,28 @@ fn is_squashed(grant: &Grant, caller: &Caller) -> bool {
 /// The user of the cell that a user of a host is.
 ///
 /// # Errors
-/// The host does not speak for this user; there are too many different lists of groups.
-pub(super) fn user(grant: &Grant, caller: &Caller) -> Result<Ctx> {
+/// The host does not speak for this user, or has named too many different lists of groups.
+pub(super) fn user(grant: &Grant, (machine, caller): (Machine, &Caller)) -> Result<Ctx> {
     let squashed = is_squashed(grant, caller);
     if !squashed && !grant.speaks_for(caller.uid) {
         return Err(Error::NotPermitted);
     }
     let uid = if squashed { NOBODY } else { caller.uid };
     let (gid, gids) = groups(grant, caller, squashed);
-    context(caller, (uid, gid), &gids)
+    context((machine, caller), (uid, gid), &gids)
 }
 
-/// The context of a call by this user of the cell.
+/// The context of a call of a machine by this user of the cell.
 ///
 /// # Errors
-/// There are too many different lists of groups.
-pub(super) fn context(caller: &Caller, (uid, gid): (u32, u32), gids: &[u32]) -> Result<Ctx> {
-    let gids = Groups::of_stranger(uid, gids).ok_or_else(|| Error::Io("too many lists of groups".into()))?;
+/// The machine has named too many different lists of groups.
+pub(super) fn context(
+    (machine, caller): (Machine, &Caller),
+    (uid, gid): (u32, u32),
+    gids: &[u32],
+) -> Result<Ctx> {
+    let gids = Groups::of_stranger(Some(machine), uid, gids);
+    let gids = gids.ok_or_else(|| Error::Io("this machine has named too many lists of groups".into()))?;
     Ok(Ctx {
         uid,
         gid,

@@ -9,7 +9,7 @@ use super::Shared;
 use super::admit::{self, NOBODY};
 use super::session::{Answer, Host, Session};
 use crate::message::{Caller, CellUser, LoginAnswer, Token};
-use leeward_env::{Ctx, Nanos, Wait, panic_text};
+use leeward_env::{Ctx, Machine, Nanos, Wait, panic_text};
 use leeward_fs::accounts::Secret;
 use leeward_fs::codec::Wire;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
@@ -160,10 +160,10 @@ impl Logins {
 ///
 /// # Errors
 /// [`Error::Access`]: who it is was not proved.
-pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
+pub(super) fn user(logins: &Logins, (machine, caller): (Machine, &Caller)) -> Result<Ctx> {
     let all = logins.all.lock();
     let CellUser { uid, gid, gids, .. } = &all.get(&caller.uid).ok_or(Error::Access)?.user;
-    admit::context(caller, (*uid, *gid), gids)
+    admit::context((machine, caller), (*uid, *gid), gids)
 }
 
 /// The user of an operation: without a login everybody may see the attributes of the root and
@@ -171,10 +171,10 @@ pub(super) fn user(logins: &Logins, caller: &Caller) -> Result<Ctx> {
 ///
 /// # Errors
 /// As of [`user`].
-pub(super) fn user_of(logins: &Logins, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
-    match (user(logins, caller), op) {
+pub(super) fn user_of(logins: &Logins, (machine, caller): (Machine, &Caller), op: &Op<'_>) -> Result<Ctx> {
+    match (user(logins, (machine, caller)), op) {
         (Err(Error::Access), Op::GetAttr { node: NodeId::ROOT } | Op::StatFs { node: NodeId::ROOT }) => {
-            admit::context(caller, (NOBODY, NOBODY), &[])
+            admit::context((machine, caller), (NOBODY, NOBODY), &[])
         }
         (user, _) => user,
     }
@@ -367,31 +367,35 @@ mod tests {
         Caller { uid, gid: 5, gids: vec![0], class: leeward_env::Class::Interactive, refs: true }
     }
 
+    fn said(caller: &Caller) -> (Machine, &Caller) {
+        (Machine::named("host"), caller)
+    }
+
     #[test]
     fn who_has_logged_in_is_the_user_of_the_token() {
         let logins = Logins::default();
         assert!(logins.add(1000, login("alice", 70_001, Some(100))));
         logins.end_old(99_999_999_999);
-        let ctx = user(&logins, &caller(1000)).expect("alice");
+        let ctx = user(&logins, said(&caller(1000))).expect("alice");
         assert_eq!(
             (ctx.uid, ctx.gid, &*ctx.gids.all()),
             (70_001, 70_001, &[7][..]),
             "not what the host says"
         );
         assert_eq!(
-            user(&logins, &caller(0)).err(),
+            user(&logins, said(&caller(0))).err(),
             Some(Error::Access),
             "root of the host is nobody special"
         );
         assert_eq!(logins.names(), ["alice"]);
         logins.end_old(100_000_000_000);
-        assert_eq!(user(&logins, &caller(1000)).err(), Some(Error::Access), "its time is over");
+        assert_eq!(user(&logins, said(&caller(1000))).err(), Some(Error::Access), "its time is over");
     }
 
     #[test]
     fn without_a_login_only_the_root_is_to_be_seen() {
         let logins = Logins::default();
-        let of = |op: Op<'_>| user_of(&logins, &caller(0), &op).map(|ctx| ctx.uid);
+        let of = |op: Op<'_>| user_of(&logins, said(&caller(0)), &op).map(|ctx| ctx.uid);
         assert_eq!(of(Op::GetAttr { node: NodeId::ROOT }), Ok(NOBODY));
         assert_eq!(of(Op::StatFs { node: NodeId::ROOT }), Ok(NOBODY));
         assert_eq!(of(Op::GetAttr { node: NodeId(70) }), Err(Error::Access));

@@ -655,6 +655,7 @@ impl Session {
 
     /// The user of the cell that gives a command.
     pub(super) fn user(&self, grant: &Grant, caller: &Caller) -> Result<Ctx> {
+        let caller = (self.counts.machine, caller);
         match grant.by_tokens {
             true => logins::user(&self.logins, caller),
             false => admit::user(grant, caller),
@@ -662,6 +663,7 @@ impl Session {
     }
 
     fn user_of(&self, grant: &Grant, caller: &Caller, op: &Op<'_>) -> Result<Ctx> {
+        let caller = (self.counts.machine, caller);
         match grant.by_tokens {
             true => logins::user_of(&self.logins, caller, op),
             false => admit::user(grant, caller),
