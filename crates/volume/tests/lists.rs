@@ -1,8 +1,11 @@
 //! Lists of volumes and of what is about them, asked for while volumes come and go.
 
 use crate::rig::Rig;
-use leeward_env::Ctx;
-use leeward_volume::admin::{self, AnyRequest};
+use leeward_env::{Ctx, Groups};
+use leeward_fs::flows::UserOrGroup::{self, Group, User};
+use leeward_fs::{Make, Op, SetAttr};
+use leeward_volume::admin::{self, AnyRequest, OwnerInfo, OwnerUsage};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const VOLUMES: u32 = 150;
@@ -55,5 +58,52 @@ fn what_is_removed_meanwhile_is_left_out_of_lists() {
         is_over.store(true, Ordering::Relaxed);
         lister.join().expect("no list fails");
     });
+    rig.clean();
+}
+
+/// More owners than are looked at without a pause. Who is no operator is told of few of them.
+#[test]
+fn lists_of_owners_are_whole_and_strangers_get_their_own_part() {
+    const OWNERS: u32 = 2_100;
+    let rig = Rig::new();
+    let own = |path: &str, n: u32| {
+        let node = rig.make(path, Make::File).expect("made");
+        let set = SetAttr { uid: Some(10_000 + n), gid: Some(20_000 + n), ..SetAttr::default() };
+        rig.call(Op::SetAttr { node, set }).expect("given away");
+    };
+    rig.dir("/d");
+    (0..OWNERS).for_each(|n| own(&format!("/d/{n}"), n));
+    let create =
+        admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 10_005, gid: 20_005, pool: None };
+    rig.admin(&create);
+    own("/v/f", 9);
+    let request =
+        |volume: Option<&str>| OwnerUsage { volume: volume.map(Into::into), who: Vec::new(), limited: false };
+    let whose = |owners: Vec<OwnerInfo>, volume: Option<&str>| -> Vec<UserOrGroup> {
+        let of = owners.into_iter().filter(|owner| owner.volume.as_deref() == volume);
+        of.filter(|owner| owner.who > User(0) && owner.who != Group(0)).map(|owner| owner.who).collect()
+    };
+    let users = (0..OWNERS).map(|n| User(10_000 + n));
+    let all: Vec<UserOrGroup> = users.chain((0..OWNERS).map(|n| Group(20_000 + n))).collect();
+    for volume in [None, Some("root")] {
+        assert!(whose(rig.admin(&request(None)).owners, volume) == all, "{volume:?} in the list of all");
+    }
+    assert!(whose(rig.admin(&request(Some("root"))).owners, Some("root")) == all);
+    let of_v = [User(10_005), User(10_009), Group(20_005), Group(20_009)];
+    assert_eq!(whose(rig.admin(&request(Some("v"))).owners, Some("v")), of_v);
+    assert_eq!(whose(rig.admin(&request(Some("v"))).owners, Some("root")), []);
+
+    let stranger = Ctx {
+        gids: Groups::of(&[20_007, 20_009]),
+        delegate: Some(Groups::default()),
+        ..Ctx::user(10_005, 20_006)
+    };
+    let told = rig.ask_as(&stranger, &request(None)).expect("told").owners;
+    let told: BTreeSet<_> = told.into_iter().map(|owner| (owner.volume, owner.who)).collect();
+    let of_all = [User(10_005), Group(20_006), Group(20_007), Group(20_009)];
+    let in_each = [None, Some("root".to_string())].into_iter();
+    let expected = in_each.flat_map(|volume| of_all.map(|who| (volume.clone(), who)));
+    let in_v = [User(10_005), Group(20_009)].map(|who| (Some("v".to_string()), who));
+    assert_eq!(told, expected.chain(in_v).collect());
     rig.clean();
 }

@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 
 /// Most limits in a volume that those set who look after its project.
 const DELEGATED_LIMITS_MAX: usize = 1000;
+/// Owners that are looked at before others get the lock.
+const AT_ONCE: usize = 1000;
 
 /// What a user or a group owns in a volume, or in all, and how much it may be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,28 +108,75 @@ impl Reply for OwnerInfos {
 impl Request for OwnerUsage {
     type Reply = OwnerInfos;
 
-    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<OwnerInfos, Failure> {
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfos, Failure> {
         let only = match &self.volume {
             Some(name) => shard.volume_or_cell(Some(name))?,
             None => None,
         };
+        let asked = self.asked(shard, only, &Sight::of(shard, caller.ctx));
+        let mut owners = Vec::with_capacity(asked.len());
+        for some in asked.chunks(AT_ONCE) {
+            let st = shard.lock();
+            owners.extend(some.iter().map(|(volume, who)| st.owner_info(*volume, *who)));
+        }
         let st = shard.lock();
-        let is_asked = |volume: Option<u32>, who: UserOrGroup| {
-            (only.is_none() || volume == only)
-                && (self.who.is_empty() || self.who.contains(&who))
-                && (!self.limited || st.owners.limit(volume, who) != Pair::default())
-        };
-        let in_volumes = st.owners.iter().map(|(volume, who, _)| (Some(volume), who));
-        let in_cell = st.owners.in_cell().map(|(who, _)| (None, who));
-        let limited = st.owners.limits().map(|(volume, who, _)| (volume, who));
-        let asked: BTreeSet<(Option<u32>, UserOrGroup)> = in_volumes
-            .chain(in_cell)
-            .chain(limited)
-            .filter(|(volume, who)| is_asked(*volume, *who))
-            .collect();
-        let owners = asked.into_iter().map(|(volume, who)| st.owner_info(volume, who)).collect();
         let uncounted = st.volumes.iter().filter(|(id, v)| !v.removing && !st.owners.is_counted(Some(**id)));
         Ok(OwnerInfos { owners, counting: uncounted.map(|(_, v)| v.name.clone()).collect() })
+    }
+}
+
+impl OwnerUsage {
+    /// About whom there is something to say. Of those who own something in volumes there may be a
+    /// million, so others get the lock in between.
+    fn asked(&self, shard: &Shard, only: Option<u32>, sight: &Sight<'_>) -> Vec<(Option<u32>, UserOrGroup)> {
+        let is_asked = |st: &State, volume: Option<u32>, who: UserOrGroup| {
+            (only.is_none() || volume == only)
+                && (self.who.is_empty() || self.who.contains(&who))
+                && sight.has(volume, who)
+                && (!self.limited || st.owners.limit(volume, who) != Pair::default())
+        };
+        let mut asked: BTreeSet<(Option<u32>, UserOrGroup)> = BTreeSet::new();
+        {
+            let st = shard.lock();
+            let in_cell = st.owners.in_cell().map(|(who, _)| (None, who));
+            let limited = st.owners.limits().map(|(volume, who, _)| (volume, who));
+            asked.extend(in_cell.chain(limited).filter(|(volume, who)| is_asked(&st, *volume, *who)));
+        }
+        let mut first = (only.unwrap_or(0), UserOrGroup::User(0));
+        loop {
+            let st = shard.lock();
+            let mut from = st.owners.beginning_at(first);
+            let some = from.by_ref().take(AT_ONCE).map(|(volume, who)| (Some(volume), who));
+            asked.extend(some.filter(|(volume, who)| is_asked(&st, *volume, *who)));
+            match from.next().filter(|(volume, _)| only.is_none_or(|only| *volume == only)) {
+                Some(next) => first = next,
+                None => return asked.into_iter().collect(),
+            }
+        }
+    }
+}
+
+/// Of whom the asker sees what they own: users who are no operators see what is theirs, and what
+/// there is in volumes that they look after.
+struct Sight<'a> {
+    ctx: &'a Ctx,
+    /// `None`: of all.
+    volumes: Option<BTreeSet<u32>>,
+}
+
+impl Sight<'_> {
+    fn of<'a>(shard: &Shard, ctx: &'a Ctx) -> Sight<'a> {
+        let is_bounded = ctx.delegate.is_some() && ctx.uid != 0;
+        Sight { ctx, volumes: is_bounded.then(|| shard.lock().projects.volumes_of(ctx).collect()) }
+    }
+
+    fn has(&self, volume: Option<u32>, who: UserOrGroup) -> bool {
+        let Some(volumes) = &self.volumes else { return true };
+        let is_own = match who {
+            UserOrGroup::User(uid) => uid == self.ctx.uid,
+            UserOrGroup::Group(gid) => gid == self.ctx.gid || self.ctx.gids.contains(gid),
+        };
+        is_own || volume.is_some_and(|volume| volumes.contains(&volume))
     }
 }
 

@@ -418,9 +418,7 @@ impl Cell {
 
     /// Numbers of the volumes in projects that the caller looks after.
     pub fn volumes_looked_after(&self, ctx: &Ctx) -> Vec<u32> {
-        let st = self.shard.lock();
-        let his = st.projects.iter().map(|(id, _)| id).filter(|id| st.projects.is_owner(ctx, Some(*id)));
-        his.flat_map(|id| st.projects.own_volumes(id)).collect()
+        self.shard.lock().projects.volumes_of(ctx).collect()
     }
 
     /// Numbers of the projects that the caller looks after.

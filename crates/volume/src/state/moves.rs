@@ -5,7 +5,7 @@ use crate::pools::DEFAULT;
 use crate::state::State;
 use leeward_data::PoolId;
 use leeward_env::Nanos;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 /// Segments that still have to be moved.
 #[derive(Default)]
@@ -51,9 +51,14 @@ pub struct Misplaced {
 impl State {
     /// The pool that a segment belongs in, if it is in another one.
     pub(crate) fn home_of(&self, r: &SegmentRecord) -> Option<PoolId> {
-        let p = &self.volumes.get(&r.volume?).filter(|v| !v.removing)?.properties;
-        let named = u8::try_from(r.pool).is_ok_and(|pool| p.dir_pools.contains(&pool));
-        (r.pool != p.pool && !named && self.has_pool(p.pool)).then_some(p.pool)
+        self.home(r.volume?, r.pool)
+    }
+
+    /// The pool that data of a volume in this pool belongs in, if it is another one.
+    fn home(&self, volume: u32, pool: PoolId) -> Option<PoolId> {
+        let p = &self.volumes.get(&volume).filter(|v| !v.removing)?.properties;
+        let named = u8::try_from(pool).is_ok_and(|pool| p.dir_pools.contains(&pool));
+        (pool != p.pool && !named && self.has_pool(p.pool)).then_some(p.pool)
     }
 
     /// The pool for the number `named` of an inode.
@@ -85,36 +90,21 @@ impl State {
         pool == 0 || self.pools.contains_key(&pool)
     }
 
-    /// The misplaced data of one volume.
+    /// The misplaced data of a volume. Anybody may ask, so it looks at no segments but damaged
+    /// ones.
     pub(crate) fn misplaced(&self, volume: u32) -> Misplaced {
         let mut sum = Misplaced::default();
-        self.misplaced_segments()
-            .filter(|(_, of, _)| *of == volume)
-            .for_each(|found| self.count(&mut sum, found));
+        for (_, placed) in self.segments.placed(volume).filter(|(pool, _)| self.home(volume, *pool).is_some())
+        {
+            sum.segments += placed.segments;
+            sum.bytes += placed.bytes;
+        }
+        if sum.segments > 0 {
+            let stuck = self.moves.stuck.iter().filter_map(|segment| self.segments.get(*segment));
+            let is_its_own = |r: &&SegmentRecord| r.sealed && r.volume == Some(volume);
+            sum.stuck = stuck.filter(is_its_own).filter(|r| self.home_of(r).is_some()).count() as u64;
+        }
         sum
-    }
-
-    /// The misplaced data of all volumes that have any: one look at the segments, of which there
-    /// may be a million.
-    pub(crate) fn all_misplaced(&self) -> FxHashMap<u32, Misplaced> {
-        let mut sums: FxHashMap<u32, Misplaced> = FxHashMap::default();
-        self.misplaced_segments().for_each(|found| self.count(sums.entry(found.1).or_default(), found));
-        sums
-    }
-
-    /// Each with its number and its volume.
-    fn misplaced_segments(&self) -> impl Iterator<Item = (u64, u32, &SegmentRecord)> {
-        // in one pool everything is in its place
-        let is_possible = self.pools.keys().any(|pool| *pool != 0);
-        let all = is_possible.then(|| self.segments.iter()).into_iter().flatten();
-        all.filter(|(_, r)| r.sealed && self.home_of(r).is_some())
-            .filter_map(|(segment, r)| Some((segment, r.volume?, r)))
-    }
-
-    fn count(&self, sum: &mut Misplaced, (segment, _, r): (u64, u32, &SegmentRecord)) {
-        sum.segments += 1;
-        sum.bytes += r.object_bytes;
-        sum.stuck += u64::from(self.moves.stuck.contains(&segment));
     }
 
     /// Whether the volumes of some segments are unknown, and matter.

@@ -145,6 +145,11 @@ impl Owners {
         }
     }
 
+    /// Who owns something in volumes, from this one on.
+    pub fn beginning_at(&self, first: (u32, UserOrGroup)) -> impl Iterator<Item = (u32, UserOrGroup)> {
+        self.by_volume.range(first..).map(|(key, _)| *key)
+    }
+
     /// All that is used, by volume and owner.
     pub fn iter(&self) -> impl Iterator<Item = (u32, UserOrGroup, Stats)> + '_ {
         self.by_volume.iter().map(|((volume, who), usage)| (*volume, *who, usage.used))

@@ -135,6 +135,12 @@ impl Projects {
         self.chain(id).any(|id| self.by_id.get(&id).is_some_and(|record| is_in(record.owner)))
     }
 
+    /// The volumes in projects that the caller looks after.
+    pub fn volumes_of(&self, ctx: &Ctx) -> impl Iterator<Item = u32> {
+        let his = self.by_id.keys().copied().filter(move |id| self.is_owner(ctx, Some(*id)));
+        his.flat_map(move |id| self.own_volumes(id))
+    }
+
     fn note(&mut self, id: u32, record: ProjectRecord) {
         self.by_name.insert(record.name.clone(), id);
         self.by_place.insert(record.place, id);

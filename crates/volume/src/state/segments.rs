@@ -14,6 +14,7 @@
 use crate::format::inode::{Openings, Reserved, SegmentRecord};
 use leeward_data::{GENERATIONS_PER_PUT, Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 
 /// Numbers are reserved in steps by commits, and used when that is durable. So none is used twice
 /// even if objects outlive a lost commit, or another process has taken the cell over.
@@ -22,10 +23,21 @@ const RESERVE: u64 = 4096;
 /// reserved more.
 const RESERVE_GENERATIONS: u32 = 256;
 
+/// The sealed segments of a volume in one pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// How many.
+    pub segments: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+}
+
 /// All segments of the cell.
 #[derive(Default)]
 pub struct Segments {
     table: FxHashMap<u64, SegmentRecord>,
+    /// Sums over the table, by volume and pool: there may be a million segments.
+    placed: BTreeMap<(u32, PoolId), Placed>,
     /// Volume and pool of each segment in memory.
     open: FxHashMap<u64, (u32, PoolId)>,
     dirty: FxHashSet<u64>,
@@ -88,6 +100,28 @@ impl Segments {
             (self.first_generation, self.top_generation) = (after, after);
         }
         self.table.insert(segment, record);
+        self.place(record, true);
+    }
+
+    /// The record is in the table from now on, or was there until now.
+    fn place(&mut self, record: SegmentRecord, is_there: bool) {
+        let (true, Some(volume)) = (record.sealed, record.volume) else { return };
+        let key = (volume, record.pool);
+        let sum = self.placed.entry(key).or_default();
+        if is_there {
+            *sum = Placed { segments: sum.segments + 1, bytes: sum.bytes + record.object_bytes };
+        } else {
+            *sum = Placed { segments: sum.segments - 1, bytes: sum.bytes - record.object_bytes };
+        }
+        if sum.segments == 0 {
+            self.placed.remove(&key);
+        }
+    }
+
+    /// Of a volume, the pools that its sealed segments are in.
+    pub fn placed(&self, volume: u32) -> impl Iterator<Item = (PoolId, Placed)> {
+        let of_volume = self.placed.range((volume, PoolId::MIN)..=(volume, PoolId::MAX));
+        of_volume.map(|((_, pool), placed)| (*pool, *placed))
     }
 
     /// A number never used before, for data of this volume that is to go to this pool; `None` until
@@ -148,7 +182,11 @@ impl Segments {
     /// Notes the volume of a segment.
     pub fn set_volume(&mut self, segment: u64, volume: u32) {
         if let Some(record) = self.table.get_mut(&segment) {
+            let before = *record;
             record.volume = Some(volume);
+            let after = *record;
+            self.place(before, false);
+            self.place(after, true);
             self.dirty.insert(segment);
         }
     }
@@ -238,11 +276,15 @@ impl Segments {
     pub fn sealed(&mut self, info: SegmentInfo) {
         let segment = info.object.segment;
         let record = self.entry(segment);
+        let before = *record;
         record.sealed = true;
         record.pool = info.object.pool;
         record.generation = info.object.generation;
         record.data_bytes = info.data_bytes;
         record.object_bytes = info.object_bytes;
+        let after = *record;
+        self.place(before, false);
+        self.place(after, true);
         self.dirty.insert(segment);
         self.open.remove(&segment);
         self.tried.remove(&segment); // the record says more
@@ -263,6 +305,7 @@ impl Segments {
             let Some(record) = self.table.get(&segment).copied() else { continue };
             if record.live_bytes == 0 && !in_use(segment) {
                 self.table.remove(&segment);
+                self.place(record, false);
                 self.alone.remove(&segment);
                 self.tried.remove(&segment);
                 out.push((segment, record, Fate::Condemned));
@@ -321,6 +364,45 @@ mod tests {
             }
         }
         assert!(given.len() > 5000);
+    }
+
+    #[test]
+    fn sums_are_those_of_the_table() {
+        let mut segments = Segments::new(Reserved::default());
+        let mut number: u64 = 7;
+        let mut next = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) % below
+        };
+        for step in 0..5_000 {
+            let segment = next(40);
+            match next(5) {
+                0 => {
+                    let object = Object { pool: next(3) as PoolId, segment, generation: 0 };
+                    segments.add_live(segment, 1);
+                    segments.sealed(SegmentInfo { object, object_bytes: 1 + next(99), data_bytes: 1 });
+                }
+                1 => segments.set_volume(segment, next(4) as u32),
+                2 => {
+                    _ = segments.open.insert(segment, (next(4) as u32, next(3) as PoolId));
+                    segments.add_live(segment, 1);
+                }
+                3 => {
+                    let live = segments.get(segment).map_or(0, |record| record.live_bytes);
+                    segments.add_live(segment, -(live as i64));
+                }
+                _ => _ = segments.freeze(|segment| segment % 3 == 0),
+            }
+            let mut sums: BTreeMap<(u32, PoolId), Placed> = BTreeMap::new();
+            for (_, record) in segments.iter().filter(|(_, record)| record.sealed) {
+                let Some(volume) = record.volume else { continue };
+                let sum = sums.entry((volume, record.pool)).or_default();
+                (sum.segments, sum.bytes) = (sum.segments + 1, sum.bytes + record.object_bytes);
+            }
+            assert_eq!(segments.placed, sums, "step {step}");
+        }
+        let of_one: Vec<_> = segments.placed(2).collect();
+        assert!(!of_one.is_empty() && of_one.iter().all(|(pool, sum)| segments.placed[&(2, *pool)] == *sum));
     }
 
     #[test]

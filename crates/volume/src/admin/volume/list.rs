@@ -3,7 +3,6 @@
 use super::VolumeInfo;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
-use crate::state::moves::Misplaced;
 use serde::{Deserialize, Serialize};
 
 /// Lists all volumes.
@@ -25,23 +24,19 @@ impl Request for VolumeList {
     type Reply = VolumeInfos;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfos, Failure> {
-        let (ids, misplaced) = {
-            let st = shard.lock();
-            (st.volumes.keys().copied().collect::<Vec<u32>>(), st.all_misplaced())
-        };
-        let of = |id: &u32| misplaced.get(id).copied().unwrap_or_default();
-        let volumes = ids.iter().filter_map(|id| shard.info_unless_gone(*id, of(id)).transpose());
+        let ids: Vec<u32> = shard.lock().volumes.keys().copied().collect();
+        let volumes = ids.iter().filter_map(|id| shard.info_unless_gone(*id).transpose());
         Ok(VolumeInfos { volumes: volumes.collect::<Result<_, _>>()? })
     }
 }
 
 impl Shard {
     /// [`Shard::volume_info`] of one that may be removed meanwhile.
-    fn info_unless_gone(&self, id: u32, misplaced: Misplaced) -> Result<Option<VolumeInfo>, Failure> {
-        match self.volume_info_with(id, misplaced) {
+    fn info_unless_gone(&self, id: u32) -> Result<Option<VolumeInfo>, Failure> {
+        match self.volume_info(id) {
             Ok(info) => Ok(Some(info)),
             // being removed it has no root; removed, no record
-            Err(_) if self.lock().volumes.contains_key(&id) => self.volume_info_with(id, misplaced).map(Some),
+            Err(_) if self.lock().volumes.contains_key(&id) => self.volume_info(id).map(Some),
             Err(_) => Ok(None),
         }
     }

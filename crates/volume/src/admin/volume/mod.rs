@@ -20,7 +20,6 @@ use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
 use crate::format::inode::{Pair, Properties};
 use crate::shard::Shard;
-use crate::state::moves::Misplaced;
 use crate::stream::{EMPTY, StreamPart};
 use leeward_env::hex;
 use leeward_fs::flows::UserOrGroup;
@@ -123,19 +122,14 @@ impl Shard {
     }
 
     pub(in crate::admin) fn volume_info(&self, id: u32) -> Result<VolumeInfo, Failure> {
-        let misplaced = self.lock().misplaced(id);
-        self.volume_info_with(id, misplaced)
-    }
-
-    fn volume_info_with(&self, id: u32, misplaced: Misplaced) -> Result<VolumeInfo, Failure> {
         let root = NodeId::new(id, 1);
         let v = self.lock().volumes.get(&id).cloned();
         let v = v.ok_or_else(|| Failure::new(libc::ENOENT, format!("volume {id} is gone")))?;
         let usage = if v.removing { Usage::default() } else { self.usage(root).map_err(about(&v.name))? };
-        let (quota, snapshots) = {
+        let (quota, snapshots, misplaced) = {
             let st = self.lock();
             let quota = st.quotas.get(root).map_or(Pair::default(), |q| q.limit);
-            (quota, st.snapshots.count(id) as u64)
+            (quota, st.snapshots.count(id) as u64, st.misplaced(id))
         };
         let p = v.properties;
         let (mut snapshot_users, mut snapshot_groups) = (Vec::new(), Vec::new());
