@@ -13,9 +13,9 @@ use crate::message::{
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{CallNumber, Ctx, Nanos, Told, Wait};
-use leeward_fs::leases::Keepalive;
-use leeward_fs::{Error, Op, Reply, Result};
-use leeward_vfs::OwnedOp;
+use leeward_fs::leases::{self, Keepalive};
+use leeward_fs::{Error, Op, Reply, Result, sessions};
+use leeward_vfs::{Attempt, Outcome, OwnedOp};
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -517,7 +517,8 @@ fn run_op(
     }
 }
 
-/// Answers a call that a process before has done.
+/// Answers a call that a process before has done. Where that waits, for another client to give up a
+/// lease, it does not do so here.
 fn answer_again(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -531,11 +532,27 @@ fn answer_again(
     match session.admit(caller, op) {
         Err(e) => answer.give(None, Err(e)),
         Ok((ctx, _)) => {
-            let ctx = Ctx { wait: Wait::Allowed, ..ctx };
-            let result = shared.store.answer_again(&ctx, op, told);
-            answer.give(Some(super::session::Like::of(&ctx, op)), result);
+            let (of, op) = (shared.clone(), OwnedOp::from(*op));
+            shared.gate.run_all(ctx, (op.shape(), 0), (op, answer), move |ctx, (op, answer)| {
+                forget_notes();
+                let result = of.store.answer_again(ctx, &op.as_op(), told);
+                if ctx.wait == Wait::Never && result == Err(Error::WouldBlock) {
+                    forget_notes();
+                    return Attempt::Wait((op, answer));
+                }
+                let outcome = Outcome::of(&op.shape(), &result);
+                answer.give(Some(super::session::Like::of(ctx, &op.as_op())), result);
+                Attempt::Done(outcome)
+            });
         }
     }
+}
+
+/// Forgets what an operation has noted for its answer, which is of the thread that runs it.
+fn forget_notes() {
+    leases::take_granted();
+    sessions::take_told();
+    sessions::take_announced();
 }
 
 /// Returns references that a session holds.

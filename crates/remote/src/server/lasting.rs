@@ -206,7 +206,7 @@ impl Connection {
         }
         shared.strangers.lock().remove(&self.token);
         // it may have been removed since it was asked for
-        shared.host_changed(session);
+        shared.host_may_have_changed(session);
         for (number, nodes) in shared.leases.unanswered(session.id.number) {
             self.line.pipe.send(&frame(&ToClient::Recall { number, nodes }));
         }

@@ -804,6 +804,17 @@ impl Shared {
         }
     }
 
+    /// The same on a thread that reads what clients say, their answers to recalls among it: what
+    /// has to wait for these goes on elsewhere.
+    fn host_may_have_changed(self: &Arc<Self>, session: &Arc<Session>) {
+        let grant = self.hosts.host_of(&session.key).map(|(_, grant)| grant);
+        let waits = grant.is_some_and(|grant| grant.read_only && !session.host().grant.read_only);
+        let (of, to) = (self.clone(), session.clone());
+        if !waits || self.env.try_spawn("serve-changed", move || of.host_changed(&to)).is_err() {
+            self.host_changed(session);
+        }
+    }
+
     /// Ends a session, and tells its client.
     fn end_session(&self, session: &Arc<Session>, why: &str) {
         if let Some(connection) = session.connection() {
