@@ -194,13 +194,20 @@ impl<'a> Steps<'a> {
         attrs: bool,
     ) -> Result<(Vec<Entry>, bool)> {
         self.permit(dir, if attrs { R | X } else { R })?;
-        let op = Op::List { dir: dir.node, after, limit, attrs };
-        let mut entries = self.call(op)?.entries()?;
-        let at_end = entries.len() < limit;
-        if !dir.node.is_view() {
-            entries.retain(|e| !e.node.is_view());
+        let mut after = Box::from(after);
+        loop {
+            let op = Op::List { dir: dir.node, after: &after, limit, attrs };
+            let mut entries = self.call(op)?.entries()?;
+            let last = entries.last().filter(|_| entries.len() == limit).map(|e| e.name.clone());
+            if !dir.node.is_view() {
+                entries.retain(|e| !e.node.is_view());
+            }
+            match last {
+                // the caller goes on after the last one that it gets
+                Some(last) if entries.is_empty() => after = last,
+                last => return Ok((entries, last.is_none())),
+            }
         }
-        Ok((entries, at_end))
     }
 
     /// Walks to a path of a tree: each directory on the way must let the user through. Symbolic

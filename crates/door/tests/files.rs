@@ -434,6 +434,13 @@ fn a_listing_does_not_stumble_into_what_it_does_not_show() {
     assert_eq!(from(b"", ".snap/s/a/"), [".snap/s/a/b"], "who asks for it has it");
     assert_eq!(from(b".snap/s/a", ".snap/s/"), [".snap/s/a/b", ".snap/s/z"]);
     assert_eq!(from(&[b'-'; 60_000], ""), [".snap-x", "a/b", "z"]);
+    let visible = admin::PropertyChanges { snapshot_dir_visible: Some(true), ..Default::default() };
+    let set = admin::VolumeSet { name: "root".into(), set: visible };
+    rig.cell.admin(&set, &mut |_| {}).expect("set");
+    // a page that has nothing to show is not the end
+    let (page, at_end) = rig.wait(tree.list(&path(""), b"", 1)).expect("listed");
+    assert_eq!((page.len(), &page[0].name[..], at_end), (1, &b".snap-x"[..], false));
+    assert_eq!(from(b"", ""), [".snap-x", "a/b", "z"]);
     // deeper than a path can say
     let mut dir = rig.wait(tree.stat(&path("a"), &[])).expect("there").attr.node;
     for _ in 0..20 {

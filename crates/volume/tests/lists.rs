@@ -1,12 +1,18 @@
-//! Lists of volumes and of what is about them, asked for while volumes come and go.
+//! Lists of volumes and of what is about them, asked for while volumes come and go; and listings of
+//! directories while names are removed.
 
-use crate::rig::Rig;
+use crate::rig::watched::{Watch, WatchedKv};
+use crate::rig::{Rig, engine};
 use leeward_env::{Ctx, Groups};
 use leeward_fs::flows::UserOrGroup::{self, Group, User};
-use leeward_fs::{Make, Op, SetAttr};
+use leeward_fs::{Entry, Fs, Make, NodeId, Op, Precondition, SetAttr};
+use leeward_pool::DirStore;
 use leeward_volume::admin::{self, AnyRequest, OwnerInfo, OwnerUsage};
+use leeward_volume::format::keys::{self, tag};
+use leeward_volume::{Cell, Config};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 const VOLUMES: u32 = 150;
 /// How often each list is asked for at least.
@@ -105,5 +111,63 @@ fn lists_of_owners_are_whole_and_strangers_get_their_own_part() {
     let expected = in_each.flat_map(|volume| of_all.map(|who| (volume.clone(), who)));
     let in_v = [User(10_005), Group(20_009)].map(|who| (Some("v".to_string()), who));
     assert_eq!(told, expected.chain(in_v).collect());
+    rig.clean();
+}
+
+/// Removes names when the first of these inodes is read: after names were listed, and before their
+/// attributes are known.
+#[derive(Default)]
+struct Remover {
+    cell: Mutex<Weak<Cell>>,
+    doomed: Mutex<Vec<(NodeId, String)>>,
+}
+
+impl Watch for Arc<Remover> {
+    fn get(&self, key: &[u8]) -> leeward_meta::Result<()> {
+        let read = keys::parse(key).filter(|parsed| parsed.tag == tag::INODE);
+        let mut doomed = self.doomed.lock().expect("not poisoned");
+        if !read.is_some_and(|read| doomed.iter().any(|(node, _)| *node == read.node)) {
+            return Ok(());
+        }
+        let now = std::mem::take(&mut *doomed);
+        drop(doomed);
+        let cell = self.cell.lock().expect("not poisoned").upgrade().expect("it is open");
+        for (_, name) in now {
+            let op = Op::Unlink { dir: NodeId::ROOT, name: name.as_bytes(), over: Precondition::Any };
+            cell.call(&Ctx::system(), op).expect("removed");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_page_of_a_listing_is_whole_when_names_are_removed_meanwhile() {
+    const PAGE: usize = 10;
+    let mut rig = Rig::new();
+    let names: Vec<String> = (0..25).map(|n| format!("n{n:02}")).collect();
+    let nodes: Vec<NodeId> = names.iter().map(|name| rig.make(name, Make::File).expect("made")).collect();
+    rig.idle();
+    let list = |rig: &Rig, after: &str| -> Vec<String> {
+        let op = Op::List { dir: NodeId::ROOT, after: after.as_bytes(), limit: PAGE, attrs: true };
+        let entries = rig.call(op).and_then(|reply| reply.entries()).expect("listed");
+        let name = |entry: &Entry| String::from_utf8_lossy(&entry.name).into_owned();
+        assert!(entries.iter().all(|entry| entry.attr.is_some()));
+        entries.iter().map(name).collect()
+    };
+    // some of a page, all of it, and all that is left
+    for (doomed, after, expected) in
+        [(0..9, "", &names[9..19]), (9..19, "", &names[19..25]), (19..25, "n18", &names[25..])]
+    {
+        rig.cell.close().expect("a clean close");
+        let remover = Arc::new(Remover::default());
+        let kv = WatchedKv { inner: engine(&rig.env, &rig.disk), watch: remover.clone() };
+        let store = Arc::new(DirStore::new(Arc::new(rig.disk.clone()), "data"));
+        rig.cell = Cell::start(&rig.env, Box::new(kv), store, &Config::default()).expect("opens");
+        *remover.cell.lock().expect("not poisoned") = Arc::downgrade(&rig.cell);
+        *remover.doomed.lock().expect("not poisoned") =
+            doomed.map(|n| (nodes[n], names[n].clone())).collect();
+        assert_eq!(list(&rig, after), expected);
+        assert!(remover.doomed.lock().expect("not poisoned").is_empty(), "nothing was removed");
+    }
     rig.clean();
 }

@@ -37,13 +37,20 @@ impl Shard {
         if !self.transact(ctx, leased)?.is_dir() {
             return Err(Error::NotDir);
         }
+        if ctx.client > 0
+            && let Some(volume) = self.lock().volumes.get(&dir.volume())
+        {
+            leases::tells_all_names(&volume.properties.snapshot_dir);
+        }
+        let names = |after: &[u8], limit| self.names(ctx, dir, after, limit, attrs);
+        self.listed(ctx, after, limit, attrs, names)
+    }
+
+    /// Up to `limit` entries of a directory after a name, fewer only at the end; without
+    /// attributes, except for the directory of snapshots.
+    fn names(&self, ctx: &Ctx, dir: NodeId, after: &[u8], limit: usize, attrs: bool) -> Result<Vec<Entry>> {
         let (view, shows_snapshots) = {
             let st = self.lock();
-            if ctx.client > 0
-                && let Some(volume) = st.volumes.get(&dir.volume())
-            {
-                leases::tells_all_names(&volume.properties.snapshot_dir);
-            }
             let shows = st.volumes.get(&dir.volume()).is_some_and(|v| v.properties.snapshot_dir_visible);
             (st.snapshots.view(dir.volume()), shows)
         };
@@ -74,10 +81,58 @@ impl Shard {
         if shows_snapshots {
             self.transact(ctx, |tx| tx.list_snapshot_dir(dir, after, limit, attrs, &mut entries))?;
         }
-        if attrs {
-            self.fill_attrs(ctx, &mut entries)?;
+        Ok(entries)
+    }
+
+    /// The answer to a listing. `names`: up to so many entries after a name, fewer only at the end.
+    pub(crate) fn listed(
+        &self,
+        ctx: &Ctx,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+        names: impl Fn(&[u8], usize) -> Result<Vec<Entry>>,
+    ) -> Result<Reply> {
+        let mut entries = Vec::new();
+        match self.add_pages(ctx, &mut entries, after, limit, attrs, names) {
+            Ok(()) => Ok(Reply::Entries(entries)),
+            Err(e) => {
+                self.take_back(ctx, &entries);
+                Err(e)
+            }
         }
-        Ok(Reply::Entries(entries))
+    }
+
+    fn add_pages(
+        &self,
+        ctx: &Ctx,
+        entries: &mut Vec<Entry>,
+        after: &[u8],
+        limit: usize,
+        attrs: bool,
+        names: impl Fn(&[u8], usize) -> Result<Vec<Entry>>,
+    ) -> Result<()> {
+        let mut after = Box::from(after);
+        loop {
+            entries.append(&mut names(&after, limit - entries.len())?);
+            let last = entries.last().filter(|_| entries.len() == limit).map(|e| e.name.clone());
+            if attrs {
+                self.fill_attrs(ctx, entries)?;
+            }
+            match last {
+                // some went away meanwhile, and whoever gets fewer takes this for the end
+                Some(last) if entries.len() < limit => after = last,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes back the references to entries that the caller does not get after all.
+    fn take_back(&self, ctx: &Ctx, entries: &[Entry]) {
+        for entry in entries.iter().filter(|e| ctx.refs && e.attr.is_some()) {
+            // fails where the cell can change nothing any more
+            let _ = self.transact(ctx, |tx| tx.forget(entry.node, 1));
+        }
     }
 
     /// About `limit` records from `from` on, and where to continue (`None`: the range is done). As
@@ -140,7 +195,7 @@ impl Shard {
     }
 
     /// Adds attributes; entries whose inode went away meanwhile are left out.
-    pub(crate) fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
+    fn fill_attrs(&self, ctx: &Ctx, entries: &mut Vec<Entry>) -> Result<()> {
         loop {
             let mut missing = Vec::new();
             let mut st = self.lock();

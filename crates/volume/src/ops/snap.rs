@@ -523,11 +523,8 @@ impl Shard {
         limit: usize,
         attrs: bool,
     ) -> Result<Reply> {
-        let mut entries = self.snapshots_in(ctx, dir, after, limit)?;
-        if attrs {
-            self.fill_attrs(ctx, &mut entries)?;
-        }
-        Ok(Reply::Entries(entries))
+        let names = |after: &[u8], limit| self.snapshots_in(ctx, dir, after, limit);
+        self.listed(ctx, after, limit, attrs, names)
     }
 
     /// Up to `limit` entries of the directory of snapshots of `dir`, without attributes.
