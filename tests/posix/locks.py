@@ -3,6 +3,7 @@
 import fcntl
 import os
 import struct
+import threading
 import time
 
 from harness import FORK, case, child, read, same, together, write
@@ -119,6 +120,40 @@ def waiting_for_a_lock_can_be_interrupted():
         lock(ours, fcntl.LOCK_UN)
         waiter.join(5)
         assert not hung, f"{lock.__name__}: a waiter does not die of SIGTERM"
+    ours.close()
+
+
+@case
+def a_lock_that_is_given_after_a_close_goes_with_the_next():
+    write("f", b"")
+    ours = open("f", "r+b")
+    fcntl.lockf(ours, fcntl.LOCK_EX)
+    closed, locked, gone, over = (FORK.Event() for _ in range(4))
+
+    def body():
+        fd = os.open("f", os.O_RDWR)
+        waiter = threading.Thread(target=fcntl.lockf, args=(fd, fcntl.LOCK_EX), daemon=True)
+        waiter.start()
+        time.sleep(0.3)
+        os.close(os.open("f", os.O_RDWR))  # gives up what the process has, and not what it waits for
+        closed.set()
+        waiter.join(10)
+        if not waiter.is_alive():
+            locked.set()
+        os.close(fd)
+        gone.set()
+        over.wait(10)
+
+    other = FORK.Process(target=body)
+    other.start()
+    closed.wait(10)
+    fcntl.lockf(ours, fcntl.LOCK_UN)
+    try:
+        assert gone.wait(20) and locked.is_set(), "the waiter was never woken"
+        fcntl.lockf(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        over.set()
+        other.join(10)
     ours.close()
 
 

@@ -115,19 +115,29 @@ impl FileLocks {
         if self.is_lost(args.handle) {
             return to.error(libc::EIO);
         }
-        self.note(args.handle, (node, owner), unique);
+        let mut state = self.state.lock();
+        state.note(args.handle, (node, owner));
+        state.waiting.insert(unique, Waiting::default());
+        drop(state);
         // one that comes from now on finds it
         if pending.has_signal(unique) {
             self.interrupt(unique);
         }
         let (of, ctx_then) = (self.clone(), *ctx);
         let answer = Box::new(move |result: Result<()>| {
-            of.state.lock().waiting.remove(&unique);
+            let mut state = of.state.lock();
+            state.waiting.remove(&unique);
+            // another thread of the process may have closed the file since, which forgets the owner
+            let is_open = result.is_ok() && state.note(args.handle, (node, owner));
+            drop(state);
+            let give_up = || of.service.unlock(&ctx_then, node, owner, range_of(&args), Box::new(drop));
             match result {
-                // whoever asked is dead: nobody would give it up
-                Ok(()) => to.done_or_else(|| {
-                    of.service.unlock(&ctx_then, node, owner, range_of(&args), Box::new(drop));
-                }),
+                // where whoever asked is dead nobody would give it up
+                Ok(()) if is_open => to.done_or_else(give_up),
+                Ok(()) => {
+                    give_up();
+                    to.error(libc::EBADF);
+                }
                 Err(e) => to.error(e.errno()),
             }
         });
@@ -140,13 +150,6 @@ impl FileLocks {
         if is_interrupted {
             self.service.cancel(unique);
         }
-    }
-
-    fn note(&self, handle: u64, key: Key, unique: u64) {
-        let mut state = self.state.lock();
-        state.handles.entry(key).or_default().insert(handle);
-        state.owners.entry(handle).or_default().insert(key);
-        state.waiting.insert(unique, Waiting::default());
     }
 
     /// Looks for a lock that is in the way.
@@ -211,6 +214,16 @@ impl FileLocks {
 }
 
 impl State {
+    /// The owner may have something of the file by this open one; false: it is open no more.
+    fn note(&mut self, handle: u64, key: Key) -> bool {
+        let is_open = self.open.contains_key(&handle);
+        if is_open {
+            self.handles.entry(key).or_default().insert(handle);
+            self.owners.entry(handle).or_default().insert(key);
+        }
+        is_open
+    }
+
     /// The owner has nothing of the file any more; whether it may have had something.
     fn forget(&mut self, key: Key) -> bool {
         let Some(handles) = self.handles.remove(&key) else { return false };

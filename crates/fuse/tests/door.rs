@@ -8,17 +8,18 @@ mod rig;
 
 use leeward_env::limits;
 use leeward_fuse::IoUring;
+use leeward_vfs::Gate;
 use rig::{Fragile, Gated, Latch, Noting, PATIENCE, Reluctant, Remote, Rig, eventually, has_io_uring};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -488,6 +489,58 @@ fn locks_are_the_kernels() {
         a.unlock().unwrap();
         b.try_lock().unwrap();
     });
+}
+
+/// Takes a lock of `fcntl` on a whole file, or gives it up.
+fn posix_lock(file: &File, kind: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: numbers only, all zeros are valid
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    // SAFETY: the lock outlives the call
+    ok(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock) })
+}
+
+/// A thread of a process closes a file while another one waits for a lock on it: what that one gets
+/// goes with the next close all the same.
+#[test]
+fn a_lock_that_is_given_after_a_close_goes_with_the_next() {
+    let script = "import fcntl, os, sys, threading, time\n\
+                  fd = os.open(sys.argv[1], os.O_RDWR)\n\
+                  waits = threading.Thread(target=fcntl.lockf, args=(fd, fcntl.LOCK_EX))\n\
+                  waits.start()\n\
+                  time.sleep(0.3)\n\
+                  os.close(os.open(sys.argv[1], os.O_RDWR))\n\
+                  print('closed', flush=True)\n\
+                  waits.join()\n\
+                  print('locked', flush=True)\n\
+                  sys.stdin.readline()\n\
+                  os.close(fd)\n\
+                  print('over', flush=True)\n\
+                  sys.stdin.readline()";
+    for io_uring in [IoUring::Auto, IoUring::Never] {
+        let with_locks = |gate: Gate| {
+            gate.share_locks(|| false);
+            gate
+        };
+        let Some(rig) = Rig::with(io_uring, |m| m, with_locks) else { return };
+        let ours = File::create(rig.at("f")).unwrap();
+        posix_lock(&ours, libc::F_WRLCK).unwrap();
+        let mut python = Command::new("python3");
+        python.args(["-c", script]).arg(rig.at("f")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut python = python.spawn().unwrap();
+        let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
+        let mut told = || lines.next().expect("it goes on").unwrap();
+        assert_eq!(told(), "closed");
+        posix_lock(&ours, libc::F_UNLCK).unwrap();
+        assert_eq!(told(), "locked");
+        assert!(posix_lock(&ours, libc::F_WRLCK).is_err());
+        let mut stdin = python.stdin.take().unwrap();
+        stdin.write_all(b"\n").unwrap();
+        assert_eq!(told(), "over");
+        posix_lock(&ours, libc::F_WRLCK).expect("nobody has it");
+        drop(stdin);
+        assert!(python.wait().unwrap().success());
+    }
 }
 
 /// One user's hundred fsyncs that hang take threads, but not all of them.
