@@ -4,16 +4,24 @@
 //! answer of ours: hence a thread of its own, which alone may wait there. Whoever announces a
 //! change does not wait: it may hold what the kernel's lock waits for. Those who answer other
 //! machines do, for a second.
+//!
+//! An inode that the kernel does not know it may be about to learn of, by an answer from before the
+//! change, and would keep what that says. So it is told again a few times.
 
 use crate::kernel::Device;
-use leeward_env::Env;
+use leeward_env::{Env, Nanos};
 use leeward_fs::{NodeId, Watcher};
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 /// How long somebody waits for the kernel to have been told.
 const HEARD_WAIT: Duration = Duration::from_secs(1);
+/// When the kernel is told again of an inode that it did not know, each time from the last.
+const AGAIN: [Duration; 4] =
+    [Duration::from_millis(1), Duration::from_millis(10), Duration::from_millis(100), Duration::from_secs(1)];
 
 enum Change {
     Entry(NodeId, Box<[u8]>),
@@ -32,8 +40,8 @@ impl Announcer {
     /// Starts the thread; it ends when the announcer is gone or the kernel's end is.
     pub(crate) fn start(env: &Env, kernel: Arc<Device>) -> Announcer {
         let (sender, receiver) = channel();
-        let told = kernel.clone();
-        env.spawn("fuse-notify", move || serve(&receiver, &told));
+        let telling = Telling { env: env.clone(), kernel: kernel.clone(), again: BTreeSet::new() };
+        env.spawn("fuse-notify", move || telling.serve(&receiver));
         Announcer { queue: sender, kernel }
     }
 
@@ -64,21 +72,56 @@ impl Watcher for Announcer {
     }
 }
 
-fn serve(changes: &Receiver<Change>, kernel: &Device) {
-    for change in changes {
-        let done = match &change {
-            Change::Entry(dir, name) => kernel.forget_name(dir.0, name),
-            Change::Inode(node) => kernel.forget_inode(node.0),
-            Change::Mark(told) => {
-                // Who waited for long has gone.
-                let _ = told.send(());
-                continue;
+/// What the thread has.
+struct Telling {
+    env: Env,
+    kernel: Arc<Device>,
+    /// Inodes that the kernel did not know: when it is told again, how often it was, and of which.
+    again: BTreeSet<(Nanos, usize, NodeId)>,
+}
+
+impl Telling {
+    fn serve(mut self, changes: &Receiver<Change>) {
+        loop {
+            let done = match self.next(changes) {
+                Ok(Change::Entry(dir, name)) => self.kernel.forget_name(dir.0, &name),
+                Ok(Change::Inode(node)) => self.forget_inode(node, 0),
+                Ok(Change::Mark(told)) => {
+                    // Who waited for long has gone.
+                    let _ = told.send(());
+                    continue;
+                }
+                Err(RecvTimeoutError::Timeout) => match self.again.pop_first() {
+                    Some((_, times, node)) => self.forget_inode(node, times),
+                    None => continue,
+                },
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            match done.map_err(|e| e.raw_os_error()) {
+                Err(Some(libc::ENODEV | libc::ENOTCONN)) => return,
+                Err(e) => tracing::debug!("the kernel did not take an invalidation: errno {e:?}"),
+                Ok(()) => (),
             }
-        };
-        match done.map_err(|e| e.raw_os_error()) {
-            Err(Some(libc::ENODEV | libc::ENOTCONN)) => return,
-            Err(e) => tracing::debug!("the kernel did not take an invalidation: errno {e:?}"),
-            Ok(()) => (),
         }
+    }
+
+    /// The next change; a timeout when the kernel is to be told of an inode again.
+    fn next(&self, changes: &Receiver<Change>) -> Result<Change, RecvTimeoutError> {
+        let Some((due, ..)) = self.again.first() else {
+            return changes.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        match due.checked_sub(self.env.now()).filter(|left| *left > 0) {
+            Some(left) => changes.recv_timeout(Duration::from_nanos(left)),
+            None => Err(RecvTimeoutError::Timeout),
+        }
+    }
+
+    fn forget_inode(&mut self, node: NodeId, times: usize) -> io::Result<()> {
+        let done = self.kernel.forget_inode(node.0);
+        let is_unknown = done.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENOENT));
+        if let Some(after) = AGAIN.get(times).filter(|_| is_unknown) {
+            self.again.insert((self.env.now() + after.as_nanos() as Nanos, times + 1, node));
+        }
+        done
     }
 }

@@ -6,10 +6,13 @@
 
 mod rig;
 
-use leeward_env::limits;
+use leeward_env::{Ctx, limits};
+use leeward_fs::{Fs, Make, NodeId, Op, Reply};
 use leeward_fuse::IoUring;
 use leeward_vfs::Gate;
-use rig::{Fragile, Gated, Latch, Noting, PATIENCE, Reluctant, Remote, Rig, eventually, has_io_uring};
+use rig::{
+    Fragile, Gated, Latch, Noting, Overtaken, PATIENCE, Reluctant, Remote, Rig, eventually, has_io_uring,
+};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File, OpenOptions};
@@ -461,8 +464,6 @@ fn a_panic_answers_eio_and_the_mount_goes_on() {
 /// A change behind the kernel's back shows once it is announced.
 #[test]
 fn announced_changes_show() {
-    use leeward_env::Ctx;
-    use leeward_fs::{Fs, Make, NodeId, Op, Reply};
     let Some(rig) = Rig::new(|m| m) else { return };
     let watcher = rig.mem.watcher().expect("the door's");
     assert_eq!(errno(fs::metadata(rig.at("new"))), libc::ENOENT);
@@ -478,6 +479,17 @@ fn announced_changes_show() {
     assert_eq!(fs::read(rig.at("new")).unwrap(), b"text");
     rig.mount.unmount().unwrap();
     watcher.wait_applied(); // nobody is left to be told
+}
+
+/// An answer that is on its way when a change is announced brings the kernel nothing that lasts.
+#[test]
+fn what_an_overtaken_answer_says_is_dropped() {
+    let Some(rig) = Rig::new(|m| Arc::new(Overtaken(m))) else { return };
+    let make = Op::Make { dir: NodeId::ROOT, name: b"f", make: Make::File, mode: 0o600, umask: 0 };
+    rig.mem.call(&Ctx::user(0, 0), make).expect("made");
+    let mode = || fs::metadata(rig.at("f")).unwrap().mode() & 0o777;
+    mode();
+    assert!(eventually(|| mode() == 0o777), "{:o}", mode());
 }
 
 #[test]

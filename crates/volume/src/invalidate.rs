@@ -45,7 +45,7 @@ impl Shard {
 
     /// A mount knows the root without a reference.
     fn is_known(&self, node: NodeId) -> bool {
-        node == NodeId::ROOT || self.lock().refs.get(node) > 0
+        node == NodeId::ROOT || self.lock().is_known_here(node)
     }
 
     /// A file without a name that a door writes is known only to that door. One of another machine

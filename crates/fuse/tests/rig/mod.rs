@@ -6,7 +6,7 @@
 pub mod memfs;
 
 use leeward_env::{Ctx, Env, Nanos, Wait};
-use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, Turns, Watcher};
+use leeward_fs::{Engine, Error, Fs, NodeId, Op, Reply, Result, SetAttr, Turns, Watcher};
 use leeward_fuse::{IoUring, Mount, Options, mount};
 use leeward_vfs::locks::LockService;
 use leeward_vfs::{Attempt, Backend, Gate, GateOptions};
@@ -221,6 +221,37 @@ impl Rig {
     }
 }
 
+/// Looks up a file, and gives it all rights before that is answered: the answer is older than what
+/// is announced before it.
+pub struct Overtaken(pub Arc<MemFs>);
+
+impl Fs for Overtaken {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        let reply = self.0.call(ctx, op);
+        if let (Op::Lookup { .. }, Ok(Reply::Attr(attr))) = (op, &reply)
+            && let Some(watcher) = self.0.watcher()
+        {
+            let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+            self.0.call(ctx, Op::SetAttr { node: attr.node, set })?;
+            watcher.inode_changed(attr.node);
+            watcher.wait_applied();
+        }
+        reply
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+
+    fn is_invalidating(&self) -> bool {
+        self.0.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.0.wait_invalidated();
+    }
+}
+
 /// Answers `WouldBlock` to everything that may not wait.
 pub struct Reluctant(pub Arc<MemFs>);
 
@@ -285,7 +316,7 @@ macro_rules! engines {
     )*};
 }
 
-engines!(Reluctant, Fragile, Gated, Noting);
+engines!(Reluctant, Fragile, Gated, Noting, Overtaken);
 
 /// Waits for everything; and user 1000's fsync waits until it is let go.
 pub struct Gated {
