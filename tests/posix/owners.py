@@ -115,6 +115,9 @@ def setuid_is_dropped_by_a_write():
 
 
 GROUP = 7007
+CAPABILITY = "security.capability"
+# as setcap writes it: version 2, effective, one permitted
+NET_ADMIN = struct.pack("<5I", 0x02000001, 1 << 12, 0, 0, 0)
 SPECIAL = (0, 0o2000, 0o4000, 0o6000)
 BITS = (0o777, 0o776, 0o767, 0o766, 0o666, 0o665, 0o677)
 
@@ -180,7 +183,7 @@ WHO = {
 
 
 def _set_ids_after(top):
-    """What becomes of the bits below a directory, by who, mode and operation."""
+    """What becomes of the bits and of capabilities below a directory, by who, mode and operation."""
     made = {}
     os.chmod(top, 0o777)
     for number, who in enumerate(WHO):
@@ -192,6 +195,7 @@ def _set_ids_after(top):
                     os.chown(made_path, USER, GROUP)
                 os.chmod(path + ".from", 0o644)
                 os.chmod(path, mode)
+                os.setxattr(path, CAPABILITY, NET_ADMIN)
                 made[who, name, oct(mode)] = path
         directory = f"{top}/{number}"
         os.mkdir(directory)
@@ -227,7 +231,8 @@ def _set_ids_after(top):
     for number, (who, ids) in enumerate(WHO.items()):
         after.update(child(operate, who, f"{top}/{number}", **ids))
     for key, path in made.items():
-        after[key] = (after.get(key), oct(stat.S_IMODE(os.stat(path).st_mode)))
+        kept = CAPABILITY in os.listxattr(path)
+        after[key] = (after.get(key), oct(stat.S_IMODE(os.stat(path).st_mode)), kept)
     return after
 
 

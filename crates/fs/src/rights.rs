@@ -20,6 +20,8 @@ pub const X: u32 = 1;
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Name of the attribute with the access ACL.
 pub const ACL: &[u8] = b"system.posix_acl_access";
+/// Name of the attribute with the capabilities that a program gets, whoever runs it.
+pub const CAPABILITY: &[u8] = b"security.capability";
 
 /// Whom an entry of an ACL is about, as the kernel numbers them.
 pub mod tag {

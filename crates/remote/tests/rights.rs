@@ -326,6 +326,17 @@ fn who_may_write_may_take_set_ids_away_and_nothing_else() {
     other.at("reads").expect("found");
     let set = SetAttr { mode: Some(0o744), ..SetAttr::default() };
     assert_eq!(other.set(reader, set), Err(Error::Access));
+    // of attributes of this kind only capabilities, which go before a write, too
+    for node in [node, reader] {
+        for name in [&b"security.capability"[..], b"security.x"] {
+            let set = Op::SetXattr { node, name, value: b"x", mode: XattrMode::Set };
+            assert_eq!(seat(&all, 0).call(set), Ok(Reply::Done));
+        }
+    }
+    let remove = |node, name| other.call(Op::RemoveXattr { node, name });
+    assert_eq!(remove(reader, b"security.capability"), Err(Error::Access));
+    assert_eq!(remove(node, b"security.capability"), Ok(Reply::Done));
+    assert_eq!(remove(node, b"security.x"), Err(Error::NotPermitted));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use leeward_volume::format::keys;
 use std::collections::BTreeSet;
 
 const ROOT: NodeId = NodeId::ROOT;
+const CAPABILITY: &[u8] = b"security.capability";
 const I: InodeFlags = InodeFlags::IMMUTABLE;
 const A: InodeFlags = InodeFlags::APPEND_ONLY;
 const D: InodeFlags = InodeFlags::NO_DUMP;
@@ -285,7 +286,12 @@ fn set_ids_of_an_append_only_file_can_go() {
         rig.cell.call(&ctx, Op::SetAttr { node: f, set: SetAttr { mode: Some(mode), ..NOTHING } }).map(drop)
     };
     assert_eq!(mode(0, 0o6770), Ok(()));
+    for name in [CAPABILITY, b"user.x"] {
+        rig.call(Op::SetXattr { node: f, name, value: b"x", mode: XattrMode::Set }).expect("set");
+    }
     rig.set_flags(f, A);
+    assert_eq!(rig.call(Op::RemoveXattr { node: f, name: CAPABILITY }), Ok(Reply::Done));
+    assert_eq!(rig.call(Op::RemoveXattr { node: f, name: b"user.x" }), Err(Error::NotPermitted));
     for refused in [0o777, 0o6777, 0o770 | 0o1000, 0o6770] {
         assert_eq!(mode(0, refused), Err(Error::NotPermitted), "{refused:o}");
     }
@@ -295,6 +301,39 @@ fn set_ids_of_an_append_only_file_can_go() {
     assert_eq!(mode(0, 0o4770), Ok(()));
     rig.set_flags(f, I);
     assert_eq!(mode(0, 0o770), Err(Error::NotPermitted));
+}
+
+/// Whoever changes what a program is, or whose it is, takes its capabilities away.
+#[test]
+fn capabilities_go_when_content_or_owner_change() {
+    let rig = Rig::new();
+    let (source, f) = (rig.file("source", b"other"), rig.file("f", b"content"));
+    let set = |set| Op::SetAttr { node: f, set };
+    let take = [
+        Op::Write { node: f, offset: 0, data: b"x" },
+        Op::Append { node: f, data: b"x" },
+        set(SetAttr { size: Some(3), ..NOTHING }),
+        set(SetAttr { uid: Some(0), ..NOTHING }),
+        set(SetAttr { gid: Some(0), ..NOTHING }),
+        Op::Allocate { node: f, offset: 0, len: 9, mode: Allocate::PunchHole },
+        Op::Allocate { node: f, offset: 0, len: 9, mode: Allocate::Reserve { keep_size: false } },
+        Op::CopyRange { from: source, from_offset: 0, to: f, to_offset: 0, len: 5 },
+    ];
+    let leave = [set(SetAttr { mode: Some(0o700), ..NOTHING }), set(SetAttr { mtime: NOW, ..NOTHING })];
+    let add =
+        |name| rig.call(Op::SetXattr { node: f, name, value: b"x", mode: XattrMode::Set }).expect("set");
+    add(b"user.x");
+    let left = |uid, op| {
+        add(CAPABILITY);
+        rig.cell.call(&Ctx::user(uid, uid), op).expect("done");
+        rig.call(Op::GetXattr { node: f, name: CAPABILITY })
+    };
+    for uid in [0, 1000] {
+        take.iter().for_each(|op| assert_eq!(left(uid, *op), Err(Error::NoData), "{uid}: {op:?}"));
+        leave.iter().for_each(|op| assert!(left(uid, *op).is_ok(), "{uid}: {op:?}"));
+    }
+    assert_eq!(rig.call(Op::GetXattr { node: f, name: b"user.x" }), Ok(Reply::Data(b"x".to_vec())));
+    rig.clean();
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::message::Leased;
 use leeward_env::limits::VERSION_BLOCK_BYTES;
 use leeward_env::{Ctx, Env, Nanos, limits};
 use leeward_fs::leases::USED_FOR;
-use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, Time};
+use leeward_fs::{Attr, Change, Entry, Error, Kind, Make, NodeId, Op, Reply, Result, Time, rights};
 use parking_lot::Mutex;
 use removing::Removing;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -42,8 +42,7 @@ const NAMES_MAX: usize = 262_144;
 /// Names in a listed directory of which it is not known any more what is behind them, at most.
 const CHANGED_MAX: usize = 1024;
 /// Extended attributes that are kept: those that the kernel asks for by itself.
-const XATTRS_KEPT: [&[u8]; 3] =
-    [b"system.posix_acl_access", b"system.posix_acl_default", b"security.capability"];
+const XATTRS_KEPT: [&[u8]; 3] = [rights::ACL, rights::DEFAULT_ACL, rights::CAPABILITY];
 const XATTR_BYTES_MAX: usize = 4096;
 /// See the module's head.
 const MARKS: usize = 4096;

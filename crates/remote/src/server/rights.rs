@@ -120,6 +120,8 @@ impl Checks<'_> {
             }
             Op::CopyRange { from, to, .. } => self.read(from).and_then(|()| self.write(to))?,
             Op::GetXattr { node, name } => self.get_xattr(node, name)?,
+            // what a kernel asks for before somebody writes to the file
+            Op::RemoveXattr { node, name: rights::CAPABILITY } => self.write(node)?,
             Op::SetXattr { node, name, .. } | Op::RemoveXattr { node, name } => self.set_xattr(node, name)?,
             // of doors, which are on the server
             Op::BeginUpload { .. }

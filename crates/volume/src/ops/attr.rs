@@ -102,7 +102,7 @@ impl Tx<'_> {
         if !finished {
             self.goes_on();
         } else if !self.restores_content() {
-            self.set_owner(&mut inode, set);
+            self.set_owner(node, &mut inode, set)?;
             self.set_mode(node, &mut inode, set)?;
             self.set_times(&mut inode, set, resize.is_some());
             inode.flags = set.flags.unwrap_or(inode.flags);
@@ -111,7 +111,7 @@ impl Tx<'_> {
             None => self.put_inode(node, &inode)?,
             Some(ref step) => {
                 if !self.restores_content() {
-                    self.drop_privileges(&mut inode);
+                    self.drop_privileges(node, &mut inode)?;
                 }
                 let changes = vec![step.change.clone()];
                 self.change(node, &mut inode, changes, step.grows, Vec::new(), step.windows)?;
@@ -171,13 +171,15 @@ impl Tx<'_> {
         Ok(step)
     }
 
-    fn set_owner(&self, inode: &mut Inode, set: &SetAttr) {
-        // by the group that it had
+    fn set_owner(&mut self, node: NodeId, inode: &mut Inode, set: &SetAttr) -> TxResult<()> {
         if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
+            // by the group that it had
             self.take_set_ids(inode);
+            self.take_capabilities(node, inode)?;
         }
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
+        Ok(())
     }
 
     fn set_mode(&mut self, node: NodeId, inode: &mut Inode, set: &SetAttr) -> TxResult<()> {

@@ -13,6 +13,7 @@ use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::{Addr, Owner, PoolId};
 use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_fs::rights::CAPABILITY;
 use leeward_fs::{Error, Kind, NodeId, Reply, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -443,18 +444,30 @@ impl Tx<'_> {
 
     /// Notes in an inode that its content changes now. Of what is done again only the content may
     /// be missing, and later changes be there.
-    pub(crate) fn touch_content(&self, inode: &mut Inode) {
+    pub(crate) fn touch_content(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
         if !self.restores_content() {
             inode.touch(self.now);
-            self.drop_privileges(inode);
+            self.drop_privileges(node, inode)?;
         }
+        Ok(())
     }
 
-    /// Clears setuid and setgid when a user other than root changes content.
-    pub(crate) fn drop_privileges(&self, inode: &mut Inode) {
+    /// Takes away what a program had when content changes: capabilities always, as Linux does;
+    /// setuid and setgid when a user other than root changes it.
+    pub(crate) fn drop_privileges(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
         if self.ctx.uid != 0 && inode.mode & 0o6000 != 0 {
             self.take_set_ids(inode);
         }
+        self.take_capabilities(node, inode)
+    }
+
+    /// Removes the attribute with capabilities.
+    pub(crate) fn take_capabilities(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
+        if inode.xattrs > 0 && self.xattr(node, CAPABILITY)?.is_some() {
+            inode.xattrs -= 1;
+            self.remove_xattr_record(node, CAPABILITY)?;
+        }
+        Ok(())
     }
 
     /// Clears setuid, and setgid where it means something, or the caller could not set it.
@@ -605,7 +618,7 @@ impl Shard {
                     return Ok(Written::Crowded(chunk));
                 }
                 let grows = (len - tx.allocated_in(node, &inode, range.clone())?) as i64;
-                tx.touch_content(&mut inode);
+                tx.touch_content(node, &mut inode)?;
                 tx.comes_to(NodeId(0), offset);
                 tx.change(node, &mut inode, vec![Change::Write { offset, len, addr }], grows, Vec::new(), 0)?;
                 Ok(Written::Done)

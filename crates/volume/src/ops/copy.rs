@@ -77,7 +77,7 @@ impl Tx<'_> {
         inode.size = inode.size.max(range.end);
         inode.content_lsn = self.lsn();
         inode.touch(self.now);
-        self.drop_privileges(&mut inode);
+        self.drop_privileges(c.to, &mut inode)?;
         self.put_inode(c.to, &inode)?;
         Ok(true)
     }

@@ -8,6 +8,7 @@
 use crate::format::inode::Inode;
 use crate::format::keys;
 use crate::tx::{Tx, TxResult};
+use leeward_fs::rights::CAPABILITY;
 use leeward_fs::{Allocate, Error, InodeFlags, Kind, NodeId, Result, SetAttr, SetTime};
 
 const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;
@@ -34,6 +35,12 @@ pub(crate) fn may_add_name(dir: &Inode) -> Result<()> {
 /// Whether an inode may get one more name, or extended attributes may change.
 pub(crate) fn may_change_inode(inode: &Inode) -> Result<()> {
     refuse(EITHER, inode.flags)
+}
+
+/// Whether an extended attribute may go. A program's capabilities may where content may be
+/// appended: the kernel asks for it before somebody writes.
+pub(crate) fn may_remove_xattr(inode: &Inode, name: &[u8]) -> Result<()> {
+    refuse(if name == CAPABILITY { IMMUTABLE } else { EITHER }, inode.flags)
 }
 
 /// Whether space of a file may be reserved, zeroed or freed.

@@ -30,7 +30,7 @@ impl Tx<'_> {
         let holes: Vec<_> = view.into_iter().filter(|(_, s)| s.is_none()).map(|(r, _)| r).collect();
         let grows: u64 = holes.iter().map(|r| r.end - r.start).sum();
         let windows = windows_touching(&range).len();
-        self.touch_content(&mut inode);
+        self.touch_content(node, &mut inode)?;
         let mut changes = self.grown(node, &inode, range.end, keep_size);
         changes.push(Change::Fill { range });
         self.change(node, &mut inode, changes, grows as i64, holes, windows)
@@ -56,7 +56,7 @@ impl Tx<'_> {
         let windows = self.occupied(node, &inode, windows_touching(&range), usize::MAX / 2)?;
         let was = self.allocated_within(node, &inode, &windows, range.clone())?;
         let is = if allocated { range.end - range.start } else { 0 };
-        self.touch_content(&mut inode);
+        self.touch_content(node, &mut inode)?;
         let mut changes = self.grown(node, &inode, range.end, keep_size || !allocated);
         let count = if allocated { windows_touching(&range).len() } else { windows.len() };
         changes.push(Change::Zero { range, allocated });

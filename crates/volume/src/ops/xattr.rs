@@ -8,7 +8,7 @@
 //! the last one on directories: files and directories made in them from then on inherit it.
 
 use super::acl;
-use super::flags::may_change_inode;
+use super::flags::{may_change_inode, may_remove_xattr};
 use crate::format::inode::{Inode, Stats, time, xattr_value};
 use crate::format::keys;
 use crate::state::Effect;
@@ -209,7 +209,7 @@ impl Tx<'_> {
             return self.set_dir_pool(node, None);
         }
         let mut inode = self.inode(node)?;
-        may_change_inode(&inode)?;
+        may_remove_xattr(&inode, name)?;
         check(name, inode.kind)?;
         if inode.xattrs == 0 || self.xattr(node, name)?.is_none() {
             // removing a missing ACL succeeds, as on the kernel's local file systems
