@@ -1,12 +1,13 @@
 """Memory maps, and programs that are run from the file system."""
 
+import errno
 import mmap
 import os
 import shutil
 import subprocess
 import time
 
-from harness import case, drop_caches, read, same, together, write
+from harness import case, drop_caches, fails, read, same, together, write
 
 
 @case
@@ -42,6 +43,27 @@ def mmap_and_write_see_each_other():
         os.fsync(file.fileno())
         assert os.stat("f").st_mtime_ns >= time_before
     same(read("f")[:1], b"!")
+
+
+@case
+def what_is_stored_through_a_mapping_is_data():
+    size, page = 1 << 20, 4096
+    fd = os.open("f", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, size)
+    with mmap.mmap(fd, size) as memory:
+        memory[40 * page : 40 * page + 4] = b"data"
+        memory[80 * page : 80 * page + 4] = b"data"
+        same(os.lseek(fd, 0, os.SEEK_DATA), 40 * page)
+        same(os.lseek(fd, 41 * page, os.SEEK_DATA), 80 * page)
+        with fails(errno.ENXIO):
+            os.lseek(fd, 81 * page, os.SEEK_DATA)
+        same(os.lseek(fd, 40 * page, os.SEEK_HOLE), 41 * page)
+        memory[41 * page : 41 * page + 4] = b"data"
+        same(os.lseek(fd, 40 * page, os.SEEK_HOLE), 42 * page)
+        same(memory[40 * page : 40 * page + 4], b"data")
+        os.fsync(fd)
+        same(os.lseek(fd, 40 * page, os.SEEK_HOLE), 42 * page)
+    os.close(fd)
 
 
 @case

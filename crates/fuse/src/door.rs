@@ -11,11 +11,13 @@ use crate::kernel::{Call, Handler, Limits, Pending, Reply as Answer, Request};
 use crate::listing::{Handles, Listing};
 use crate::locks::{self, FileLocks, Opening};
 use crate::mount::EndOnDrop;
+use crate::notify::Announcer;
+use crate::seek::Search;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
 use leeward_fs::rights;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use leeward_vfs::Backend;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
@@ -67,6 +69,8 @@ pub(crate) struct Door<B: Backend> {
     nested: B,
     handles: Arc<Handles>,
     pending: Arc<Pending>,
+    /// Set when the kernel can be told something.
+    announcer: Arc<OnceLock<Arc<Announcer>>>,
     /// `None`: the kernel has them.
     locks: Option<Arc<FileLocks>>,
     /// Whether the kernel checks rights; else what it would check at opening is asked for behind
@@ -79,9 +83,15 @@ pub(crate) struct Door<B: Backend> {
 impl<B: Backend> Door<B> {
     /// For the threads that read from the device.
     pub(crate) fn new(env: &Env, gate: B, checked: bool, end: EndOnDrop) -> Door<B> {
-        let (handles, pending) = (Arc::default(), Arc::new(Pending::new(env)));
+        let (handles, announcer, pending) = (Arc::default(), Arc::default(), Arc::new(Pending::new(env)));
         let locks = gate.locks().map(|service| Arc::new(FileLocks::new(service)));
-        Door { nested: gate.clone(), gate, handles, pending, locks, checked, _end: Arc::new(end) }
+        let (nested, end) = (gate.clone(), Arc::new(end));
+        Door { nested, gate, handles, pending, announcer, locks, checked, _end: end }
+    }
+
+    /// What tells the kernel of changes. Once.
+    pub(crate) fn announce_by(&self, announcer: Arc<Announcer>) {
+        let _ = self.announcer.set(announcer);
     }
 
     /// What we ask of the kernel, where it knows it.
@@ -127,6 +137,7 @@ impl<B: Backend> Door<B> {
             nested: self.gate.with_turns_elsewhere(),
             handles: self.handles.clone(),
             pending: self.pending.clone(),
+            announcer: self.announcer.clone(),
             locks: self.locks.clone(),
             checked: self.checked,
             _end: self._end.clone(),
@@ -323,10 +334,8 @@ impl<B: Backend> Door<B> {
         if i64::try_from(offset).is_err() {
             return to.error(libc::ENXIO);
         }
-        self.run(ctx, Op::SeekTo { node, offset, what }, |result| match result {
-            Ok(Reply::Offset(offset)) => to.value(&abi::LseekOut { offset }),
-            other => to.error(failure(other)),
-        });
+        let (gate, announcer) = (self.gate.clone(), self.announcer.get().cloned());
+        Search { gate, ctx, node, offset, what, announcer }.answer(to);
     }
 
     fn copy(&self, ctx: Ctx, from: NodeId, (args, wide): (&abi::CopyFileRangeIn, bool), to: Answer) {

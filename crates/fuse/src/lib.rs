@@ -26,6 +26,7 @@ mod locks;
 mod mount;
 mod mountinfo;
 mod notify;
+mod seek;
 mod subdir;
 
 pub use mount::{Access, IoUring, Mount, MountError, Options, Restrictions, Unmounted, mount};

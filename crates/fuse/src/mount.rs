@@ -273,8 +273,10 @@ fn serve<B: Backend>(
     let door = Arc::new(Door::new(env, backend.clone(), checked, EndOnDrop(end.clone())));
     let limits = door.limits();
     let for_rings = |door: &Door<B>| Arc::new(door.for_rings());
-    let session = Session::start(env, device, (door, for_rings), (&limits, rings), threads)?;
-    backend.watch(Arc::new(Announcer::start(env, session.device().clone())));
+    let session = Session::start(env, device, (door.clone(), for_rings), (&limits, rings), threads)?;
+    let announcer = Arc::new(Announcer::start(env, session.device().clone()));
+    door.announce_by(announcer.clone());
+    backend.watch(announcer);
     Ok(session)
 }
 

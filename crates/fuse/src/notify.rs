@@ -13,6 +13,7 @@ use leeward_env::{Env, Nanos};
 use leeward_fs::{NodeId, Watcher};
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
@@ -26,6 +27,7 @@ const AGAIN: [Duration; 4] =
 enum Change {
     Entry(NodeId, Box<[u8]>),
     Inode(NodeId),
+    Pages(NodeId, Range<u64>),
     /// Somebody waits until the kernel has been told of all before.
     Mark(SyncSender<()>),
 }
@@ -43,6 +45,13 @@ impl Announcer {
         let telling = Telling { env: env.clone(), kernel: kernel.clone(), again: BTreeSet::new() };
         env.spawn("fuse-notify", move || telling.serve(&receiver));
         Announcer { queue: sender, kernel }
+    }
+
+    /// The kernel writes what programs have stored in these pages through mappings, and drops them.
+    /// Returns when that is done, or after a second.
+    pub(crate) fn get_pages(&self, node: NodeId, range: Range<u64>) {
+        self.announce(Change::Pages(node, range));
+        self.wait_applied();
     }
 
     fn announce(&self, change: Change) {
@@ -86,6 +95,7 @@ impl Telling {
             let done = match self.next(changes) {
                 Ok(Change::Entry(dir, name)) => self.kernel.forget_name(dir.0, &name),
                 Ok(Change::Inode(node)) => self.forget_inode(node, 0),
+                Ok(Change::Pages(node, range)) => self.kernel.forget_pages(node.0, &range),
                 Ok(Change::Mark(told)) => {
                     // Who waited for long has gone.
                     let _ = told.send(());

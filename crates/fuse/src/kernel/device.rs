@@ -3,6 +3,7 @@
 use super::abi::{self, InHeader, notify};
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -69,6 +70,17 @@ impl Device {
     /// What the kernel says; ENOENT: it knew nothing of it.
     pub(crate) fn forget_inode(&self, ino: u64) -> io::Result<()> {
         self.notify(notify::INVAL_INODE, abi::NotifyInvalInode { ino, offset: 0, len: 0 }.as_bytes())
+    }
+
+    /// Makes the kernel forget some pages of an inode, and its attributes.
+    ///
+    /// # Errors
+    /// What the kernel says; ENOENT: it knew nothing of it.
+    pub(crate) fn forget_pages(&self, ino: u64, range: &Range<u64>) -> io::Result<()> {
+        let offset = i64::try_from(range.start).unwrap_or(i64::MAX);
+        // 0: up to the end
+        let len = i64::try_from(range.end - range.start).unwrap_or(0);
+        self.notify(notify::INVAL_INODE, abi::NotifyInvalInode { ino, offset, len }.as_bytes())
     }
 
     /// Makes the kernel forget the attributes of an inode, and ask for them before it uses its
