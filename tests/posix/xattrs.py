@@ -26,8 +26,11 @@ def xattrs():
         os.getxattr("f", "user.new")
     with fails(errno.ENODATA):
         os.removexattr("f", "user.new")
-    with fails(errno.EOPNOTSUPP):
-        os.setxattr("f", "nonsense.x", b"x")
+    for name in ("nonsense.x", "user", "user."):
+        with fails(errno.EOPNOTSUPP, errno.EINVAL):
+            os.setxattr("f", name, b"x")
+        with fails(errno.EOPNOTSUPP, errno.EINVAL):
+            os.getxattr("f", name)
     with fails(errno.ERANGE):
         os.setxattr("f", "user." + "n" * 251, b"x")
     os.removexattr("f", "user.a")
@@ -58,6 +61,8 @@ def xattrs_many_and_large():
     os.symlink("d", "s")
     with fails(errno.EPERM):
         os.setxattr("s", "user.a", b"x", follow_symlinks=False)
+    with fails(errno.ENODATA):
+        os.getxattr("s", "user.a", follow_symlinks=False)
 
 
 def setfacl(*arguments):

@@ -46,6 +46,11 @@ impl Tx<'_> {
         if name.starts_with(COMPUTED) {
             return Ok(Reply::Data(self.computed(node, &inode, &name[COMPUTED.len()..])?));
         }
+        match check(name, inode.kind) {
+            // there can be none here
+            Err(Error::NotPermitted) => return Err(Error::NoData.into()),
+            checked => checked?,
+        }
         if inode.xattrs == 0 {
             return Err(Error::NoData.into());
         }
