@@ -16,7 +16,7 @@ use crate::seek::Search;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
 use leeward_fs::rights;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
-use leeward_vfs::Backend;
+use leeward_vfs::{Attempt, Backend, Outcome};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::FromBytes;
@@ -62,8 +62,13 @@ impl<B: Backend> EntryTo<B> {
     }
 }
 
+/// What is between tries to make a file of which the kernel does not know that it exists.
+const CREATE_PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(2), Duration::from_millis(4)];
+
 /// The file system as the kernel's protocol sees it.
 pub(crate) struct Door<B: Backend> {
+    env: Env,
     gate: B,
     /// For what begins where something else is answered.
     nested: B,
@@ -86,7 +91,7 @@ impl<B: Backend> Door<B> {
         let (handles, announcer, pending) = (Arc::default(), Arc::default(), Arc::new(Pending::new(env)));
         let locks = gate.locks().map(|service| Arc::new(FileLocks::new(service)));
         let (nested, end) = (gate.clone(), Arc::new(end));
-        Door { nested, gate, handles, pending, announcer, locks, checked, _end: end }
+        Door { env: env.clone(), nested, gate, handles, pending, announcer, locks, checked, _end: end }
     }
 
     /// What tells the kernel of changes. Once.
@@ -133,6 +138,7 @@ impl<B: Backend> Door<B> {
     /// The same for the threads of rings, which ask for turns themselves.
     pub(crate) fn for_rings(&self) -> Door<B> {
         Door {
+            env: self.env.clone(),
             gate: self.gate.with_turns_asked_for(),
             nested: self.gate.with_turns_elsewhere(),
             handles: self.handles.clone(),
@@ -256,9 +262,17 @@ impl<B: Backend> Door<B> {
     }
 
     fn create(&self, ctx: Ctx, (dir, name): (NodeId, &[u8]), args: &abi::CreateIn, to: Answer) {
-        let op = Op::Make { dir, name, make: Make::File, mode: args.mode & 0o7777, umask: args.umask };
         let how = (self.entry(ctx, dir, name), self.opening(&ctx, args.flags));
-        self.run(ctx, op, answer_create(to, how, args.flags as i32));
+        let op = make_file((dir, name), (args.mode, args.umask));
+        if args.flags as i32 & libc::O_EXCL != 0 {
+            return self.run(ctx, op, answer_create(to, how));
+        }
+        let (gate, env, file) = (self.nested.clone(), self.env.clone(), Box::<[u8]>::from(name));
+        let mode = (args.mode, args.umask);
+        self.run(ctx, op, move |result| match result {
+            Err(Error::Exists) => create_again((gate, env, ctx), (dir, file), mode, how, to),
+            result => answer_create(to, how)(result),
+        });
     }
 
     /// The kernel does not know where a file ends that other machines append to.
@@ -468,7 +482,7 @@ impl<B: Backend> Handler for Door<B> {
                 let op = Op::MakeUnnamed { dir: node, mode: args.mode & 0o7777, umask: args.umask, bytes: 0 };
                 let entry = self.entry(ctx, node, b"");
                 let how = (entry, self.opening(&ctx, args.flags));
-                self.run(ctx, op, answer_create(to, how, args.flags as i32));
+                self.run(ctx, op, answer_create(to, how));
             }
             Call::Read(abi::ReadIn { handle, .. }) | Call::Fsync { handle } if self.is_lost(handle) => {
                 to.error(libc::EIO);
@@ -729,13 +743,40 @@ fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Resul
     }
 }
 
-/// The kernel asked to create because it knew the name as absent; where it exists after all, ESTALE
-/// makes the kernel look again and open what is there with the checks that it skips for a file it
-/// believes to have created.
+fn make_file<'a>((dir, name): (NodeId, &'a [u8]), (mode, umask): (u32, u32)) -> Op<'a> {
+    Op::Make { dir, name, make: Make::File, mode: mode & 0o7777, umask }
+}
+
+/// The kernel asked to create because it knew the name as absent, and it exists. ESTALE makes the
+/// kernel look again and open what is there with the checks that it skips for a file it believes to
+/// have created. It does so once, and the program gets the second: so a name that comes and goes is
+/// tried again before.
+fn create_again<B: Backend>(
+    (gate, env, ctx): (B, Env, Ctx),
+    (dir, name): (NodeId, Box<[u8]>),
+    mode: (u32, u32),
+    how: (EntryTo<B>, Opening),
+    to: Answer,
+) {
+    let (of, like) = (gate.clone(), make_file((dir, b""), mode));
+    gate.run_all(ctx, (like, 0), (how, to), move |ctx, (how, to)| {
+        if ctx.wait == Wait::Never {
+            return Attempt::Wait((how, to));
+        }
+        let mut tries = CREATE_PAUSES.iter().map(|pause| {
+            env.sleep(*pause);
+            of.call(ctx, make_file((dir, &name), mode))
+        });
+        let made = tries.find(|made| *made != Err(Error::Exists)).unwrap_or(Err(Error::Stale));
+        let outcome = Outcome { failed: made.is_err(), ..Outcome::default() };
+        answer_create(to, how)(made);
+        Attempt::Done(outcome)
+    });
+}
+
 fn answer_create<B: Backend>(
     to: Answer,
     (entry, opening): (EntryTo<B>, Opening),
-    flags: i32,
 ) -> impl FnOnce(Result<Reply>) + Send + 'static {
     move |result| match result {
         Ok(Reply::Attr(a)) => {
@@ -746,7 +787,6 @@ fn answer_create<B: Backend>(
                 entry.give_back(a.node);
             });
         }
-        Err(Error::Exists) if flags & libc::O_EXCL == 0 => to.error(libc::ESTALE),
         other => to.error(failure(other)),
     }
 }

@@ -11,7 +11,8 @@ use leeward_fs::{Fs, Make, NodeId, Op, Reply};
 use leeward_fuse::IoUring;
 use leeward_vfs::Gate;
 use rig::{
-    Fragile, Gated, Latch, Noting, Overtaken, PATIENCE, Reluctant, Remote, Rig, eventually, has_io_uring,
+    Fleeting, Fragile, Gated, Latch, Noting, Overtaken, PATIENCE, Reluctant, Remote, Rig, eventually,
+    has_io_uring,
 };
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -501,6 +502,16 @@ fn locks_are_the_kernels() {
         a.unlock().unwrap();
         b.try_lock().unwrap();
     });
+}
+
+/// The kernel takes one ESTALE of an `open` for a reason to look again, and hands out the second.
+#[test]
+fn a_name_that_comes_and_goes_is_opened() {
+    for io_uring in [IoUring::Auto, IoUring::Never] {
+        let Some(rig) = Rig::over(io_uring, |m| Arc::new(Fleeting(m, 3.into()))) else { return };
+        File::create(rig.at("f")).unwrap();
+        assert_eq!(errno(File::create_new(rig.at("f"))), libc::EEXIST);
+    }
 }
 
 /// Takes a lock of `fcntl` on a whole file, or gives it up.

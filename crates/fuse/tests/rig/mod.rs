@@ -252,6 +252,33 @@ impl Fs for Overtaken {
     }
 }
 
+/// So many files to be made exist, each for a moment.
+pub struct Fleeting(pub Arc<MemFs>, pub AtomicUsize);
+
+impl Fs for Fleeting {
+    fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        let is_left = |left: usize| left.checked_sub(1);
+        match op {
+            Op::Make { .. } if self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).is_ok() => {
+                Err(Error::Exists)
+            }
+            op => self.0.call(ctx, op),
+        }
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.watch(watcher);
+    }
+
+    fn is_invalidating(&self) -> bool {
+        self.0.is_invalidating()
+    }
+
+    fn wait_invalidated(&self) {
+        self.0.wait_invalidated();
+    }
+}
+
 /// Answers `WouldBlock` to everything that may not wait.
 pub struct Reluctant(pub Arc<MemFs>);
 
@@ -316,7 +343,7 @@ macro_rules! engines {
     )*};
 }
 
-engines!(Reluctant, Fragile, Gated, Noting, Overtaken);
+engines!(Reluctant, Fragile, Gated, Noting, Overtaken, Fleeting);
 
 /// Waits for everything; and user 1000's fsync waits until it is let go.
 pub struct Gated {
