@@ -97,7 +97,7 @@ impl Shard {
         match self.add_pages(ctx, &mut entries, after, limit, attrs, names) {
             Ok(()) => Ok(Reply::Entries(entries)),
             Err(e) => {
-                self.take_back(ctx, &entries);
+                self.unshow(ctx, &entries);
                 Err(e)
             }
         }
@@ -128,7 +128,7 @@ impl Shard {
     }
 
     /// Takes back the references to entries that the caller does not get after all.
-    fn take_back(&self, ctx: &Ctx, entries: &[Entry]) {
+    fn unshow(&self, ctx: &Ctx, entries: &[Entry]) {
         for entry in entries.iter().filter(|e| ctx.refs && e.attr.is_some()) {
             // fails where the cell can change nothing any more
             let _ = self.transact(ctx, |tx| tx.forget(entry.node, 1));
