@@ -13,15 +13,20 @@
 //! * Open files are kept for reading; the least recently used is closed first. A file leaves the
 //!   cache when its object is deleted. A file does not enter the cache if any object was deleted
 //!   while the file was being opened. So the cache never holds the space of a deleted object.
+//! * The disk may go and come back, as another mount. A file that was open before says nothing
+//!   then: when a read of it fails, the file is opened anew. When the directory is gone, all files
+//!   are closed, so that the disk can be unmounted.
+//! * While an object is being put, a second put of it is refused: of two at once the one that fails
+//!   would remove what the other has written.
 //!
-//! Locks: the cache's, never held over a call of the disk.
+//! Locks: the cache's and that of the puts, never held over a call of the disk.
 
 use crate::{AlignedBuf, Error, ObjectId, Pace, Result, Store};
 use leeward_env::Ctx;
 use leeward_env::disk::{Caching, Disk, DiskFile, Space};
 use leeward_env::limits::STORE_SLICE_BYTES;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -33,6 +38,20 @@ pub struct DirStore {
     disk: Arc<dyn Disk>,
     prefix: String,
     open_files: Mutex<OpenFiles>,
+    /// Objects that are being put.
+    puts: Mutex<BTreeSet<ObjectId>>,
+}
+
+/// An object that is being put.
+struct Put<'a> {
+    puts: &'a Mutex<BTreeSet<ObjectId>>,
+    id: ObjectId,
+}
+
+impl Drop for Put<'_> {
+    fn drop(&mut self) {
+        self.puts.lock().remove(&self.id);
+    }
 }
 
 impl DirStore {
@@ -41,7 +60,7 @@ impl DirStore {
     pub fn new(disk: Arc<dyn Disk>, prefix: &str) -> DirStore {
         let prefix = prefix.trim_end_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        DirStore { disk, prefix, open_files: Mutex::default() }
+        DirStore { disk, prefix, open_files: Mutex::default(), puts: Mutex::default() }
     }
 
     /// The file of an object, relative to the disk's root. For messages and for tests that damage
@@ -61,7 +80,7 @@ impl DirStore {
     }
 
     fn write(&self, id: ObjectId, body: &[u8], pace: Pace<'_>) -> Result<()> {
-        let failed = |e| error(id, e);
+        let failed = |e| self.error(id, e);
         let file = self.disk.create(&self.path(id), Caching::Direct).map_err(failed)?;
         let mut offset = 0;
         for slice in body.chunks(STORE_SLICE_BYTES) {
@@ -80,19 +99,33 @@ impl DirStore {
         }
     }
 
+    /// Opens the file, and keeps it open in place of one that is.
     fn open(&self, id: ObjectId) -> Result<Arc<dyn DiskFile>> {
-        let removals = {
-            let mut files = self.open_files.lock();
-            if let Some(file) = files.find(id) {
-                return Ok(file);
-            }
-            files.removals
-        };
-        let file = self.disk.open_to_read(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
+        let removals = self.open_files.lock().removals;
+        let opened = self.disk.open_to_read(&self.path(id), Caching::Direct);
+        let file = opened.map_err(|e| self.error(id, e))?;
         let file: Arc<dyn DiskFile> = file.into();
         let closed = self.open_files.lock().keep(id, &file, removals);
         drop(closed); // closing a file may take its time: not under the lock
         Ok(file)
+    }
+
+    /// An error of the disk in a call for this object.
+    fn error(&self, id: ObjectId, e: io::Error) -> Error {
+        match e.kind() {
+            io::ErrorKind::NotFound => Error::NotFound(id),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
+            _ => self.failed(e),
+        }
+    }
+
+    /// An error of the disk. When the directory is gone, the files that are open are closed.
+    fn failed(&self, e: io::Error) -> Error {
+        if e.kind() == io::ErrorKind::NotConnected {
+            let closed = std::mem::take(&mut self.open_files.lock().files);
+            drop(closed); // not under the lock
+        }
+        Error::Io(e)
     }
 }
 
@@ -102,6 +135,11 @@ impl Store for DirStore {
     }
 
     fn put_paced(&self, _: &Ctx, id: ObjectId, body: &AlignedBuf, pace: Pace<'_>) -> Result<()> {
+        if !self.puts.lock().insert(id) {
+            let put = self.path(id);
+            return Err(Error::Away(format!("{put}: an earlier put of it has not returned")));
+        }
+        let _put = Put { puts: &self.puts, id };
         self.write(id, body, pace).inspect_err(|_| {
             let _ = self.remove(id); // the first error is the one to tell; a torn object is allowed
         })
@@ -112,6 +150,10 @@ impl Store for DirStore {
     }
 
     fn get(&self, _: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let open = self.open_files.lock().find(id);
+        if open.is_some_and(|file| file.read_at(offset, buf).is_ok_and(|count| count == buf.len())) {
+            return Ok(());
+        }
         let count = self.open(id)?.read_at(offset, buf)?;
         if count < buf.len() { Err(Error::Short(id)) } else { Ok(()) }
     }
@@ -121,18 +163,19 @@ impl Store for DirStore {
     }
 
     fn settle(&self, _: &Ctx, id: ObjectId) -> Result<()> {
-        let file = self.disk.open_to_read(&self.path(id), Caching::Direct).map_err(|e| error(id, e))?;
-        file.sync().and_then(|()| self.disk.sync_dir(&self.dir(id))).map_err(|e| error(id, e))
+        let failed = |e| self.error(id, e);
+        let file = self.disk.open_to_read(&self.path(id), Caching::Direct).map_err(failed)?;
+        file.sync().and_then(|()| self.disk.sync_dir(&self.dir(id))).map_err(failed)
     }
 
     fn delete(&self, _: &Ctx, id: ObjectId) -> Result<()> {
-        Ok(self.remove(id)?)
+        self.remove(id).map_err(|e| self.failed(e))
     }
 
     fn list(&self, _: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
         let mut all = Vec::new();
-        for dir in self.disk.list_dirs(&self.prefix)? {
-            let files = self.disk.list(&format!("{}{dir}", self.prefix))?;
+        for dir in self.disk.list_dirs(&self.prefix).map_err(|e| self.failed(e))? {
+            let files = self.disk.list(&format!("{}{dir}", self.prefix)).map_err(|e| self.failed(e))?;
             let objects = files.into_iter().filter_map(|(name, len)| Some((parse_name(&name)?, len)));
             all.extend(objects.filter(|(id, _)| dir_name(*id) == dir));
         }
@@ -141,15 +184,7 @@ impl Store for DirStore {
     }
 
     fn space(&self) -> Result<Space> {
-        Ok(self.disk.space()?)
-    }
-}
-
-fn error(id: ObjectId, e: io::Error) -> Error {
-    match e.kind() {
-        io::ErrorKind::NotFound => Error::NotFound(id),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
-        _ => Error::Io(e),
+        self.disk.space().map_err(|e| self.failed(e))
     }
 }
 
@@ -186,15 +221,15 @@ impl OpenFiles {
         Some(file.clone())
     }
 
-    /// Keeps a file, unless something was removed since `removals` was read. Returns the file that
-    /// had to leave the cache.
+    /// Keeps a file in place of one before, unless something was removed since `removals` was read.
+    /// Returns the file that had to leave the cache.
     fn keep(&mut self, id: ObjectId, file: &Arc<dyn DiskFile>, removals: u64) -> Option<Arc<dyn DiskFile>> {
         if self.removals != removals {
             return None;
         }
-        self.files.insert(id, (self.calls, file.clone()));
+        let before = self.files.insert(id, (self.calls, file.clone()));
         if self.files.len() <= OPEN_FILES_MAX {
-            return None;
+            return before.map(|(_, file)| file);
         }
         let oldest = self.files.iter().min_by_key(|(_, (used, _))| *used).map(|(id, _)| *id)?;
         self.files.remove(&oldest).map(|(_, file)| file)

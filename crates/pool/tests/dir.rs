@@ -1,12 +1,14 @@
 //! What is particular to a directory as a store.
 
 use leeward_env::Ctx;
+use leeward_env::disk::pinned::PinnedDisk;
 use leeward_env::disk::real::{ALIGN, RealDisk};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::disk::{Caching, Disk};
 use leeward_env::limits::STORE_SLICE_BYTES;
 use leeward_pool::contract::{body, holds, id};
 use leeward_pool::{DirStore, Error, Store};
+use std::cell::Cell;
 use std::sync::Arc;
 
 #[test]
@@ -102,4 +104,53 @@ fn damage_is_told_by_kind() {
     assert_eq!(store.len(&ctx, id(1, 0)).unwrap(), ALIGN as u64 + 1);
     disk.fail_reads("pool/9e");
     assert!(matches!(store.get(&ctx, id(1, 0), 0, &mut buf), Err(Error::Io(_))));
+}
+
+/// The directory comes back as another one, as a disk does that was mounted anew; the files that
+/// were open before are of no use.
+#[test]
+fn a_directory_that_went_and_came_back_is_read_anew() {
+    let (above, ctx, whole) = (tempfile::tempdir().unwrap(), Ctx::system(), body(1, ALIGN));
+    let (root, old) = (above.path().join("root"), above.path().join("old"));
+    std::fs::create_dir(&root).unwrap();
+    RealDisk::open(&root).unwrap().create("mark", Caching::Buffered).unwrap();
+    let store = DirStore::new(Arc::new(PinnedDisk::open(&root, "mark").unwrap()), "");
+    store.put(&ctx, id(1, 0), &whole).unwrap();
+    assert!(holds(&store, id(1, 0), &whole) && store.len(&ctx, id(1, 0)).is_ok());
+    let object = store.path(id(1, 0));
+    std::fs::rename(&root, &old).unwrap();
+    std::fs::create_dir_all(root.join(&object).parent().unwrap()).unwrap();
+    for file in ["mark", &object] {
+        std::fs::copy(old.join(file), root.join(file)).unwrap();
+    }
+    std::fs::File::options().write(true).open(old.join(&object)).unwrap().set_len(0).unwrap();
+    assert!(holds(&store, id(1, 0), &whole));
+    // a disk that is gone can be unmounted: nothing on it is open
+    std::fs::rename(&root, above.path().join("gone")).unwrap();
+    assert!(store.space().is_err());
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let paths: Vec<_> = open.filter_map(|file| std::fs::read_link(file.path()).ok()).collect();
+    assert!(!paths.iter().any(|path| path.starts_with(above.path())), "{paths:?}");
+}
+
+/// Of two at once the one that fails would remove what the other has written.
+#[test]
+fn an_object_that_is_being_put_is_not_put_again() {
+    let (disk, ctx, whole) = (SimDisk::new(1), Ctx::system(), body(1, 2 * STORE_SLICE_BYTES));
+    let store = DirStore::new(Arc::new(disk), "pool");
+    let (seconds, other) = (Cell::new(0), Cell::new(false));
+    let put = store.put_paced(&ctx, id(1, 0), &whole, &|_, write| {
+        let second = store.put(&ctx, id(1, 0), &whole);
+        assert!(matches!(second, Err(Error::Away(_))), "{second:?}");
+        seconds.set(seconds.get() + 1);
+        if !other.replace(true) {
+            store.put(&ctx, id(2, 0), &whole).unwrap();
+        }
+        write()
+    });
+    assert!(put.is_ok() && seconds.get() == 2, "{put:?} after {} slices", seconds.get());
+    assert!(holds(&store, id(1, 0), &whole) && holds(&store, id(2, 0), &whole));
+    let failed = store.put_paced(&ctx, id(3, 0), &whole, &|_, _| Err(Error::Full));
+    assert!(matches!(failed, Err(Error::Full)), "{failed:?}");
+    store.put(&ctx, id(3, 0), &whole).expect("the first has ended");
 }
