@@ -13,6 +13,8 @@
 //! a moment. A part is not kept when too many writes wait already. A disk that fails or hangs is
 //! not used for a while (with one warning), and no caller sees an error.
 //!
+//! [`open_apart`] opens it so that the same holds then.
+//!
 //! Files, in a directory for one process: `leeward.blocks` has slots of one size, `leeward.index`
 //! says what is in each, so that the content survives a restart.
 //!
@@ -53,6 +55,8 @@ const READS_MAX: usize = 64;
 const READ_WAIT: Duration = Duration::from_millis(500);
 /// A disk that failed is not used for this time.
 const REST: Nanos = 30_000_000_000;
+/// A disk that works has opened a cache after a part of this time.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
 
 /// Lengths of parts are multiples of this.
 pub const BLOCK_BYTES: usize = 4096;
@@ -94,6 +98,30 @@ pub struct DiskCacheFigures {
     pub written_bytes: u64,
     /// Whether the disk is not used for a while, because it failed.
     pub resting: bool,
+}
+
+/// Opens a cache in the directory `dir` on a thread of its own, and waits for it a moment: `open`
+/// makes all calls of the disk, and gives the cache to its user, who does without it until then.
+/// Where it fails it is done without, and everything comes from `elsewhere`.
+pub fn open_apart(
+    env: &Env,
+    (dir, elsewhere): (&str, &'static str),
+    open: impl FnOnce() -> io::Result<()> + Send + 'static,
+) {
+    let of = dir.to_string();
+    let without = move |dir: &str, e: &io::Error| {
+        tracing::warn!("no cache on disk: {dir}: {e}: what is read comes from {elsewhere}");
+    };
+    let job = move || {
+        let _ = open().inspect_err(|e| without(&of, e));
+    };
+    match env.run_apart("lee-cache-open", OPEN_WAIT, job) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("the cache in {dir} does not answer: it is done without until it does");
+        }
+        Err(e) => without(dir, &e),
+    }
 }
 
 /// A cache on disk. Its threads end when it is dropped.

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::io;
 
-pub use leeward_cache::{DISK_CACHE_BYTES_MIN, DiskCacheFigures};
+pub use leeward_cache::{DISK_CACHE_BYTES_MIN, DiskCacheFigures, open_apart as open_cache_apart};
 
 /// Blocks in a part of a body.
 pub(crate) const PART_BLOCKS: usize = 16;

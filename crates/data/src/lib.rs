@@ -40,7 +40,7 @@ mod tail;
 mod upkeep;
 
 pub use cache::CacheFigures;
-pub use disk_cache::{DISK_CACHE_BYTES_MIN, DiskCache, DiskCacheFigures};
+pub use disk_cache::{DISK_CACHE_BYTES_MIN, DiskCache, DiskCacheFigures, open_cache_apart};
 pub use error::{Error, Result};
 pub use log::{Catalog, Compression, DataLog, GENERATIONS_PER_PUT, Options, SegmentInfo};
 pub use upkeep::Verified;

@@ -221,6 +221,29 @@ impl Env {
         std::thread::Builder::new().name(name.to_string()).spawn(f)
     }
 
+    /// Runs a job that may hang on a thread of its own, and waits for its end for at most `wait`.
+    /// Says whether it has ended. A simulation has no threads, and waits.
+    ///
+    /// # Errors
+    /// As those of [`Env::try_spawn`].
+    pub fn run_apart(
+        &self,
+        name: &str,
+        wait: Duration,
+        job: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<bool> {
+        if self.is_sim() {
+            job();
+            return Ok(true);
+        }
+        let (sender, ended) = std::sync::mpsc::channel();
+        drop(self.try_spawn(name, move || {
+            job();
+            let _ = sender.send(()); // or nobody waits any more
+        })?);
+        Ok(ended.recv_timeout(wait).is_ok())
+    }
+
     /// Sleeps (real) or moves the clock (simulated).
     #[allow(clippy::disallowed_methods)] // the one place
     pub fn sleep(&self, d: Duration) {

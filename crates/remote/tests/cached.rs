@@ -244,6 +244,37 @@ fn a_directory_that_another_mount_uses_is_left_alone() {
     read_all(&nowhere, 1);
 }
 
+/// A disk that hangs is a fifo here: it cannot be opened before somebody reads it.
+#[test]
+fn a_disk_that_hangs_does_not_keep_a_mount_from_starting() {
+    let (rig, dir) = (Rig::new(), tempfile::tempdir().expect("a directory"));
+    fill(&rig, 1);
+    let lock = dir.path().join("leeward.lock");
+    let name = std::ffi::CString::new(lock.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the name is a string that ends with a zero byte.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let (ended, waits) = std::sync::mpsc::channel::<()>();
+    let fifo = lock.clone();
+    // so that this ends where the mount waits for it
+    let end = Env::real().spawn("end", move || {
+        let waited = waits.recv_timeout(Duration::from_secs(60));
+        (waited.is_ok(), OpenOptions::new().read(true).write(true).open(fifo).expect("opened"))
+    });
+    let (client, _proxy) = client(&rig, dir.path());
+    read_all(&client, 1);
+    assert!(client.cache_figures().is_none(), "it hangs");
+    ended.send(()).expect("it waits for that");
+    let (in_time, fifo) = end.join().expect("no panic");
+    assert!(in_time, "the mount waits");
+    let is_used = (0..3000).any(|_| {
+        Env::real().sleep(Duration::from_millis(10));
+        client.cache_figures().is_some()
+    });
+    assert!(is_used, "it answers again");
+    drop(fifo);
+    read_all(&client, 1);
+}
+
 #[test]
 fn a_directory_with_files_of_others_is_left_as_it_is() {
     let (rig, dir) = (Rig::new(), tempfile::tempdir().expect("a directory"));

@@ -87,6 +87,36 @@ fn a_cell_is_open_once() {
     Cell::open(&env, dir.path(), &config()).expect("free again").close().expect("closed");
 }
 
+/// A disk that hangs is a fifo here: it cannot be opened before somebody reads it.
+#[test]
+fn a_cache_on_a_disk_that_hangs_does_not_keep_a_cell_from_opening() {
+    let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
+    let (cell_dir, cache) = (dir.path().join("cell"), dir.path().join("cache"));
+    fs::create_dir(&cache).expect("made");
+    let lock = cache.join("leeward.lock");
+    let name = std::ffi::CString::new(lock.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the name is a string that ends with a zero byte.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let disk_cache = cache.to_str().expect("a name").to_string();
+    let config = Config { disk_cache, disk_cache_mib: 16, ..config() };
+    Cell::create(&env, &cell_dir, &config).expect("made");
+    let (opened, (of, config)) = (channel(), (cell_dir, config));
+    let sender = opened.0;
+    drop(env.spawn("opening", move || {
+        sender.send(Cell::open(&Env::real(), &of, &config).map_err(|e| e.message))
+    }));
+    let cell = opened.1.recv_timeout(Duration::from_secs(60)).expect("the cell waits").expect("opened");
+    assert!(cell.figures().disk_cache.is_none(), "it hangs");
+    let fifo = fs::File::options().read(true).write(true).open(&lock).expect("read");
+    let is_used = (0..3000).any(|_| {
+        env.sleep(Duration::from_millis(10));
+        cell.figures().disk_cache.is_some()
+    });
+    assert!(is_used, "it answers again");
+    drop(fifo);
+    cell.close().expect("closed");
+}
+
 #[test]
 fn half_a_cell_in_a_bucket_is_refused() {
     let (env, server) = (Env::real(), Server::start("b"));

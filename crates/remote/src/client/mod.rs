@@ -53,9 +53,9 @@ use leeward_vfs::{Attempt, Backend};
 use parking_lot::{Condvar, Mutex};
 use slots::{Answer, Outstanding, Slots};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use told::ToldChanges;
 use workers::Workers;
@@ -139,7 +139,8 @@ struct Shared {
     copies: Copies,
     /// Changes that programs were told of and that are not answered.
     behind: Mutex<Behind>,
-    disk: Option<Arc<DiskContent>>,
+    /// The cache on disk, when it has been opened.
+    disk: Arc<OnceLock<Arc<DiskContent>>>,
     /// For reading from it.
     disk_readers: Workers,
     groups: GroupsOfPrograms,
@@ -230,7 +231,7 @@ impl Client {
             lost_files: Mutex::default(),
             copies: Copies::new(env),
             behind: Mutex::default(),
-            disk: options.cache.as_ref().and_then(|cache| open_cache(env, cache)),
+            disk: options.cache.as_ref().map(|cache| open_cache(env, cache)).unwrap_or_default(),
             disk_readers: Workers::new(env, "remote-disk", THREADS),
             groups: GroupsOfPrograms::default(),
             watcher: Mutex::default(),
@@ -314,12 +315,12 @@ impl Client {
 
     /// Figures of the cache on disk, if there is one.
     pub fn cache_figures(&self) -> Option<DiskCacheFigures> {
-        self.0.disk.as_ref().map(|disk| disk.figures())
+        self.0.disk.get().map(|disk| disk.figures())
     }
 
     /// Waits until all is on disk that was read. For tests.
     pub fn settle_cache(&self) {
-        self.0.disk.iter().for_each(|disk| disk.settle());
+        self.0.disk.get().into_iter().for_each(|disk| disk.settle());
     }
 
     /// Sends a call; answered by `answer`.
@@ -436,13 +437,16 @@ impl State {
     }
 }
 
-/// The cache on disk. Without it everything works.
-fn open_cache(env: &Env, options: &CacheOptions) -> Option<Arc<DiskContent>> {
-    let failed = |e: &std::io::Error| {
-        let dir = options.dir.display();
-        tracing::warn!("no cache on disk: {dir}: {e}: all that is read comes from the server");
-    };
-    DiskContent::open(env, options).inspect_err(failed).ok().map(Arc::new)
+/// The cache on disk, which is there when it has been opened. Without it everything works.
+fn open_cache(env: &Env, options: &CacheOptions) -> Arc<OnceLock<Arc<DiskContent>>> {
+    let cache = Arc::<OnceLock<_>>::default();
+    let (opened, of, options) = (cache.clone(), env.clone(), options.clone());
+    let dir = options.dir.display().to_string();
+    leeward_cache::open_apart(env, (&dir, "the server"), move || {
+        let _ = opened.set(Arc::new(DiskContent::open(&of, &options)?)); // it is the only one
+        Ok(())
+    });
+    cache
 }
 
 /// A reply that says no more than that it is done.

@@ -63,7 +63,7 @@ impl Client {
     }
 
     fn fetch(&self, fetch: Fetch) {
-        let Some(disk) = &self.0.disk else { return self.fetch_from_server(fetch) };
+        let Some(disk) = self.0.disk.get() else { return self.fetch_from_server(fetch) };
         match self.0.copies.on_disk(&fetch) {
             OnDisk::Blocks(blocks, asked) if disk.has(fetch.node, &blocks) => {
                 let (client, disk) = (self.clone(), disk.clone());
@@ -93,7 +93,7 @@ impl Client {
     fn fetch_from_server(&self, fetch: Fetch) {
         let Fetch { ctx, node, range, ahead, answer, .. } = fetch;
         let op = Op::Read { node, offset: range.start, len: (range.end - range.start) as u32 };
-        let disk = self.0.disk.clone();
+        let disk = self.0.disk.get().cloned();
         self.ask_read(&ctx, op, answer, |copies| {
             let asked = match &ahead {
                 Some(call) => copies.asked_ahead(call),

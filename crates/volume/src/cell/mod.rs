@@ -91,7 +91,7 @@ pub struct Cell {
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held as long as this process owns the cache on disk.
-    pub(crate) cache_lock: Mutex<Option<FileLock>>,
+    pub(crate) cache_lock: Arc<Mutex<Option<FileLock>>>,
     /// Held as long as this process owns a cell in a directory.
     dir_lock: Mutex<Option<FileLock>>,
 }
@@ -286,7 +286,7 @@ impl Cell {
             shard,
             closing: Arc::default(),
             threads: Mutex::default(),
-            cache_lock: Mutex::default(),
+            cache_lock: Arc::default(),
             dir_lock: Mutex::default(),
         });
         if !env.is_sim() {

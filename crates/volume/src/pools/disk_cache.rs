@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::cell::Cell;
-use leeward_data::DiskCache;
+use leeward_data::{DiskCache, open_cache_apart};
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Env, FileLock};
 use std::fs::{File, TryLockError};
@@ -16,25 +16,26 @@ const LOCK: &str = "leeward.lock";
 
 impl Cell {
     /// Begins to use the cache in the settings, in a cell with this id. If it cannot be opened the
-    /// cell runs without.
+    /// cell runs without; if its disk hangs, until it does not.
     pub(crate) fn use_disk_cache(&self, id: &str, own_is_remote: bool) {
         let (shard, config) = (&self.shard, &self.shard.config);
         if config.disk_cache.is_empty() {
             return;
         }
-        match open(&shard.env, id, config) {
-            Ok((cache, lock)) => {
-                // data on disks of this machine is not cached on another disk
-                let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
-                shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
-                shard.log.use_disk_cache(Arc::new(cache));
-                *self.cache_lock.lock() = Some(lock);
-            }
-            Err(e) => {
-                let dir = &config.disk_cache;
-                tracing::warn!("no cache on disk: {dir}: {e}: what is read comes from the stores");
-            }
-        }
+        let (of, cache_lock) = (Arc::downgrade(shard), self.cache_lock.clone());
+        let (env, id, config) = (shard.env.clone(), id.to_string(), config.clone());
+        let dir = config.disk_cache.clone();
+        open_cache_apart(&shard.env, (&dir, "the stores"), move || {
+            let (cache, lock) = open(&env, &id, &config)?;
+            let Some(shard) = of.upgrade() else { return Ok(()) }; // closed meanwhile
+            let cache = Arc::new(cache);
+            shard.log.use_disk_cache(cache.clone());
+            // data on disks of this machine is not cached on another disk
+            let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
+            shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
+            *cache_lock.lock() = Some(lock);
+            Ok(())
+        });
     }
 }
 
