@@ -29,9 +29,9 @@ pub use faulty::{Chance, FaultyStore, StoreCalls, StoreFault};
 pub use gated::{GateFigures, GatedStore};
 pub use hooked::HookedStore;
 pub use layout::{
-    COPIES_MAX, Condition, Health, IsWhole, Layout, Member, PUT_PERCENT_MAX, Pool, PoolSpec, Progress,
-    STORES_MAX, Scrub, SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth, TierOptions,
-    assemble, bench,
+    COPIES_MAX, Condition, FailedPuts, Health, IsWhole, Layout, Member, PUT_PERCENT_MAX, Pool, PoolSpec,
+    Progress, STORES_MAX, Scrub, SpecError, Step, StoreHealth, StoreSpec, StoreState, Tier, TierHealth,
+    TierOptions, assemble, assemble_anew, bench,
 };
 pub use mem::MemStore;
 pub use resting::RestingStore;

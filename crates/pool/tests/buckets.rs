@@ -7,8 +7,8 @@ use leeward_env::{Ctx, Env};
 use leeward_pool::contract::{self, body, holds, id};
 use leeward_pool::label::{self, Label, LabelError};
 use leeward_pool::{
-    Chance, Error, FaultyStore, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store, StoreFault,
-    StoreSpec, StoreState, Tier, TierOptions, assemble,
+    Chance, Error, FailedPuts, FaultyStore, Layout, MemStore, Member, Pool, PoolSpec, S3Store, Store,
+    StoreFault, StoreSpec, StoreState, Tier, TierOptions, assemble_anew,
 };
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,6 +24,10 @@ fn store(server: &Server, prefix: &str) -> Arc<dyn Store> {
 }
 
 fn pool_over(layout: &str, stores: Vec<Arc<dyn Store>>) -> Arc<dyn Pool> {
+    pool_after(&FailedPuts::default(), layout, stores)
+}
+
+fn pool_after(failed: &FailedPuts, layout: &str, stores: Vec<Arc<dyn Store>>) -> Arc<dyn Pool> {
     let layout: Layout = layout.parse().expect("a layout");
     let spec = |slot: usize| StoreSpec {
         slot: slot as u16,
@@ -33,15 +37,18 @@ fn pool_over(layout: &str, stores: Vec<Arc<dyn Store>>) -> Arc<dyn Pool> {
     };
     let stores_of = (0..layout.pieces()).map(spec).collect();
     let spec = PoolSpec { id: 3, name: "test".into(), layout, stores: stores_of };
-    assemble(&Env::real(), &Arc::default(), &spec, stores.into_iter().map(Member::Open).collect(), |_, _| {
-        true
-    })
-    .expect("a pool")
+    let members = stores.into_iter().map(Member::Open).collect();
+    assemble_anew(&Env::real(), &Arc::default(), &spec, members, |_, _| true, failed).expect("a pool")
 }
 
 fn in_buckets(server: &Server, layout: &str, prefix: &str) -> Arc<dyn Pool> {
+    in_buckets_after(&FailedPuts::default(), server, layout, prefix)
+}
+
+fn in_buckets_after(failed: &FailedPuts, server: &Server, layout: &str, prefix: &str) -> Arc<dyn Pool> {
     let pieces = layout.parse::<Layout>().expect("a layout").pieces();
-    pool_over(layout, (0..pieces).map(|n| store(server, &format!("{prefix}/{n}"))).collect())
+    let stores = (0..pieces).map(|n| store(server, &format!("{prefix}/{n}")));
+    pool_after(failed, layout, stores.collect())
 }
 
 #[test]
@@ -147,21 +154,27 @@ fn labels_in_buckets() {
     assert!(matches!(label::check(&ctx, &*one, &foreign), Err(LabelError::Unlabelled { objects: 1 })));
 }
 
-/// Too few stores took their piece; the same put again finds its own pieces and does the rest.
+/// Too few stores took their piece; the same put again finds its own pieces and does the rest, also
+/// when the pool was assembled anew in between.
 #[test]
 fn a_put_that_failed_is_repeated() {
-    let server = Server::start("b");
-    let pool = in_buckets(&server, "erasure(4+2)", "p");
-    let whole = body(1, 32 * PAGE);
-    // three of six stores: one more than may fail
-    for slot in ["p/1/", "p/3/", "p/4/"] {
-        server.fail("PUT", slot, Fault::Refused, 1);
+    for anew in [false, true] {
+        let (server, before) = (Server::start("b"), FailedPuts::default());
+        let mut pool = in_buckets_after(&before, &server, "erasure(4+2)", "p");
+        let whole = body(1, 32 * PAGE);
+        // three of six stores: one more than may fail
+        for slot in ["p/1/", "p/3/", "p/4/"] {
+            server.fail("PUT", slot, Fault::Refused, 1);
+        }
+        let failed = pool.put(&Ctx::system(), id(6, 0), &whole);
+        assert!(failed.is_err(), "three pieces are not enough");
+        if anew {
+            pool = in_buckets_after(&before, &server, "erasure(4+2)", "p");
+        }
+        pool.put(&Ctx::system(), id(6, 0), &whole).expect("the same again");
+        assert!(holds(&*pool, id(6, 0), &whole));
+        assert_eq!(pool.health().degraded_objects, 0);
     }
-    let failed = pool.put(&Ctx::system(), id(6, 0), &whole);
-    assert!(failed.is_err(), "three pieces are not enough");
-    pool.put(&Ctx::system(), id(6, 0), &whole).expect("the same again");
-    assert!(holds(&*pool, id(6, 0), &whole));
-    assert_eq!(pool.health().degraded_objects, 0);
 }
 
 /// Two of three stores had no room; when they have it again what is put may be something else, as

@@ -21,6 +21,7 @@ use super::pool_store::PoolStore;
 use super::rebuilt::Rebuilt;
 use super::repairs::Repairs;
 use super::spec::{PoolSpec, StoreState};
+use super::write::FailedPuts;
 use super::{Member, Pool, Scrub};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
@@ -54,8 +55,7 @@ pub(super) struct Core {
     pub(super) steps: Mutex<Repairs>,
     pub(super) figures: Mutex<Figures>,
     stamp: AtomicU64,
-    /// Puts that failed: the checksum of the content that was put, and the stamp.
-    pub(super) failed: Mutex<BTreeMap<ObjectId, (u64, u64)>>,
+    pub(super) failed: FailedPuts,
     /// Time of the last put.
     pub(super) put_at: AtomicU64,
     spare: Mutex<Vec<AlignedBuf>>,
@@ -340,7 +340,13 @@ impl Core {
 
 impl Group {
     /// A group of these stores. The spec is checked, and has as many stores as there are members.
-    pub(crate) fn new(env: &Env, activity: &Arc<Activity>, spec: &PoolSpec, members: Vec<Member>) -> Group {
+    pub(crate) fn new(
+        env: &Env,
+        activity: &Arc<Activity>,
+        spec: &PoolSpec,
+        members: Vec<Member>,
+        failed: &FailedPuts,
+    ) -> Group {
         let mut homes: BTreeMap<u16, Arc<PoolStore>> = BTreeMap::new();
         let mut old: BTreeMap<u16, Arc<PoolStore>> = BTreeMap::new();
         for (store, member) in spec.stores.iter().zip(members) {
@@ -360,7 +366,7 @@ impl Group {
             steps: Mutex::default(),
             figures: Mutex::default(),
             stamp: AtomicU64::new(0),
-            failed: Mutex::default(),
+            failed: failed.clone(),
             put_at: AtomicU64::new(0),
             spare: Mutex::default(),
             calls_here: AtomicBool::new(false),

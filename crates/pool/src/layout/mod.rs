@@ -5,7 +5,8 @@
 //!
 //! A pool never changes its shape. To replace, drain or add a store, or when a missing one is back,
 //! the owner assembles the changed spec anew and drops the old pool. A listing (the first
-//! [`Pool::repair_step`]) finds again what the old pool knew to be missing.
+//! [`Pool::repair_step`]) finds again what the old pool knew to be missing. What no listing tells,
+//! the owner hands over ([`FailedPuts`]).
 
 mod answers;
 pub mod bench;
@@ -35,6 +36,7 @@ pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, S
 pub use tier::{PUT_PERCENT_MAX, Tier, TierOptions};
 
 use crate::{ObjectId, Result, Store};
+pub use write::FailedPuts;
 use leeward_env::{Activity, Ctx, Env};
 use std::sync::Arc;
 
@@ -125,6 +127,22 @@ pub fn assemble(
     is_whole: IsWhole,
 ) -> std::result::Result<Arc<dyn Pool>, SpecError> {
     spec.check()?;
+) -> std::result::Result<Arc<dyn Pool>, SpecError> {
+    assemble_anew(env, activity, spec, members, is_whole, &FailedPuts::default())
+}
+
+/// As [`assemble`], in place of a pool that was given the same `failed`: a put that failed there
+/// may be repeated here.
+///
+/// # Errors
+/// As those of [`assemble`].
+pub fn assemble_anew(
+    env: &Env,
+    activity: &Arc<Activity>,
+    spec: &PoolSpec,
+    members: Vec<Member>,
+    is_whole: IsWhole,
+    failed: &FailedPuts,
     if members.len() != spec.stores.len() {
         let (have, need) = (members.len(), spec.stores.len());
         return Err(SpecError(format!("pool {}: {have} stores were opened, it has {need}", spec.name)));
@@ -132,7 +150,7 @@ pub fn assemble(
     match spec.layout {
         Layout::Single => Ok(Arc::new(single::Single::new(env, spec, members, is_whole))),
         Layout::Replica { .. } | Layout::Erasure { .. } => {
-            Ok(Arc::new(group::Group::new(env, activity, spec, members)))
+            Ok(Arc::new(group::Group::new(env, activity, spec, members, failed)))
         }
     }
 }

@@ -11,7 +11,8 @@
 //! the whole put is refused: pieces of two puts make no object, and the stored pieces of this put
 //! are taken back. A caller that wants another put's object replaced says so (`replace`), and each
 //! piece is swapped. A failed put that is repeated with the same bytes has the same stamp, hence
-//! the same pieces, which such a store accepts. A put that fails for lack of space may not be
+//! the same pieces, which such a store accepts; also when the pool was assembled anew in between. A
+//! put that fails for lack of space may not be
 //! repeated with the same bytes, as some data may not be needed any more then. So it leaves nothing
 //! behind.
 //!
@@ -29,6 +30,8 @@ use super::notes::LatePut;
 use super::piece::{Cut, cut_up};
 use crate::{AlignedBuf, Error, ObjectId, Result};
 use leeward_env::{Ctx, Nanos};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -39,6 +42,11 @@ const STRAGGLE: Nanos = 500_000_000;
 const STRAGGLE_TIMES: u64 = 4;
 /// Failed puts that are remembered: more than there are segments in memory.
 const FAILED_MAX: usize = 1024;
+
+/// The puts of a pool that failed: the checksum of the content that was put, and the stamp. The
+/// pool that is assembled anew from the same stores needs it ([`super::assemble_anew`]).
+#[derive(Clone, Default)]
+pub struct FailedPuts(pub(super) Arc<Mutex<BTreeMap<ObjectId, (u64, u64)>>>);
 
 fn checksum(body: &[u8]) -> u64 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, body)
@@ -233,7 +241,7 @@ impl Core {
 
     /// The stamp of a put: that of the failed attempt before, if that had the same content.
     fn stamp_for(&self, id: ObjectId, body: &AlignedBuf) -> u64 {
-        let failed = self.failed.lock().get(&id).copied();
+        let failed = self.failed.0.lock().get(&id).copied();
         match failed {
             Some((sum, stamp)) if sum == checksum(body) => stamp,
             _ => self.next_stamp(),
@@ -242,7 +250,7 @@ impl Core {
 
     fn note_put(&self, id: ObjectId, body: &AlignedBuf, stamp: u64, done: bool) {
         let sum = if done { 0 } else { checksum(body) };
-        let mut failed = self.failed.lock();
+        let mut failed = self.failed.0.lock();
         if done {
             failed.remove(&id);
             return;
@@ -277,7 +285,7 @@ impl Core {
     /// The put of a piece ended for which nobody waited.
     fn came_late(&self, ctx: &Ctx, id: ObjectId, stamp: u64, piece: usize, stored: bool) {
         let late = self.notes.lock().arrived(id, stamp, piece, stored);
-        let wanted = self.known.object(id).is_some() || self.failed.lock().contains_key(&id);
+        let wanted = self.known.object(id).is_some() || self.failed.0.lock().contains_key(&id);
         if late == LatePut::Unwanted && stored && !wanted {
             // deleted meanwhile; if it was put again instead, or will be, the piece is that put's
             let _ = self.slot(id, piece).home.call(|store| store.delete(ctx, id)); // else it is a leftover
@@ -286,7 +294,7 @@ impl Core {
 
     pub(super) fn delete(self: &Arc<Self>, ctx: &Ctx, id: ObjectId) -> Result<()> {
         self.known.changed(id, None);
-        self.failed.lock().remove(&id);
+        self.failed.0.lock().remove(&id);
         let failed = self.delete_pieces(ctx, id, u64::MAX);
         let left = failed.len();
         if left > self.parity() {

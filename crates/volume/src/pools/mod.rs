@@ -23,8 +23,8 @@ use leeward_env::{Activity, Ctx, Env, Nanos};
 use leeward_pool::label::{self, Label};
 use leeward_pool::location::StoreLocation;
 use leeward_pool::{
-    CountedStore, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec, RestingStore,
-    SpecError, Store, StoreSpec, StoreState, Tier, assemble,
+    CountedStore, FailedPuts, GateFigures, GatedStore, Layout, Member, Pool as Layered, PoolSpec,
+    RestingStore, SpecError, Store, StoreSpec, StoreState, Tier, assemble_anew,
 };
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +85,7 @@ struct Members {
     members: Vec<Member>,
     gates: Vec<Arc<GatedStore>>,
     missing: Vec<String>,
+    failed_puts: FailedPuts,
     /// Whether there are enough to read the pool.
     readable: bool,
 }
@@ -223,6 +224,8 @@ pub struct Pools {
     /// Most transfers that each gate lets through at once.
     store_transfers: usize,
     pools: RwLock<BTreeMap<PoolId, Arc<Pool>>>,
+    /// Of each pool, whichever stores are open: puts that failed are repeated.
+    failed_puts: Mutex<BTreeMap<PoolId, FailedPuts>>,
     /// Stores that are being opened, labelled or unlabelled, by URL, and since when.
     asked: Arc<Mutex<BTreeMap<String, Nanos>>>,
     /// Time of the next try to open pools that are away.
@@ -259,6 +262,7 @@ impl Pools {
             fair: config.fair,
             store_transfers: config.store_transfers as usize,
             pools,
+            failed_puts: Mutex::default(),
             asked: Arc::default(),
             next_try,
         }
@@ -306,9 +310,9 @@ impl Pools {
         if !cold.readable {
             return Err(cold.why_not());
         }
-        let layout = assemble(&self.env, &self.activity, &cold.spec, cold.members, is_whole)
-            .map_err(|e| e.to_string())?;
-        let (store, gates, missing) = (self.in_front_of(layout.clone()), cold.gates, cold.missing);
+        let (gates, missing) = (cold.gates.clone(), cold.missing.clone());
+        let layout = self.assembled(cold)?;
+        let store = self.in_front_of(layout.clone());
         Ok(OpenPool { store, layout: Some(layout), tier: None, gates, missing, partly: false })
     }
 
@@ -316,6 +320,12 @@ impl Pools {
     fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
         let resting = RestingStore::new(&self.env, layout, self.activity.clone());
         Arc::new(self.own.beside(Arc::new(resting)))
+    }
+
+    fn assembled(&self, of: Members) -> Result<Arc<dyn Layered>, String> {
+        let failed = &of.failed_puts;
+        assemble_anew(&self.env, &self.activity, &of.spec, of.members, is_whole, failed)
+            .map_err(|e| e.to_string())
     }
 
     fn open_tier(
@@ -331,10 +341,7 @@ impl Pools {
             return Err(format!("{}; {}", hot.why_not(), cold.why_not()));
         }
         let partly = !hot.readable || !cold.readable;
-        let whole = |m: Members| {
-            assemble(&self.env, &self.activity, &m.spec, m.members, is_whole).map_err(|e| e.to_string())
-        };
-        let (hot, cold) = (whole(hot)?, whole(cold)?);
+        let (hot, cold) = (self.assembled(hot)?, self.assembled(cold)?);
         let tier = match self.get(id).and_then(|pool| pool.tier()) {
             Some(before) => before.anew(hot, cold, tier.options),
             None => Tier::new(&self.env, hot, cold, tier.options),
@@ -365,7 +372,8 @@ impl Pools {
             });
         }
         let readable = slots.len() >= spec.layout.data();
-        Ok(Members { spec, members, gates, missing, readable })
+        let failed_puts = self.failed_puts.lock().entry(id).or_default().clone();
+        Ok(Members { spec, members, gates, missing, failed_puts, readable })
     }
 
     /// Opens stores, all at once where there are threads: a store that is away takes seconds to
@@ -493,6 +501,7 @@ impl Pools {
 fn open_store(opener: &dyn Opener, store: &StoreSpec, wanted: &Label) -> Result<Arc<dyn Store>, String> {
     if store.state == StoreState::Missing {
         return Err(format!("{} was given up", store.url));
+        self.failed_puts.lock().remove(&id);
     }
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
     let open = opener.open(&store.url).map_err(|e| failed(&e))?;
