@@ -125,6 +125,10 @@ impl Store for CountedStore {
         self.inner.is_pressed()
     }
 
+    fn is_stuck(&self) -> bool {
+        self.inner.is_stuck()
+    }
+
     fn space(&self) -> Result<Space> {
         self.inner.space()
     }

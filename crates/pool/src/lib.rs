@@ -106,6 +106,11 @@ pub trait Store: Send + Sync {
     fn is_pressed(&self) -> bool {
         false
     }
+    /// Whether calls of the store have not returned for long. Work that can wait should leave it
+    /// alone.
+    fn is_stuck(&self) -> bool {
+        false
+    }
     /// Free space. A store of unknown size gives some large number, always the same.
     fn space(&self) -> Result<Space>;
 }

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// The longest time that anything waits for stores that do not answer.
 pub(super) const PATIENCE: Nanos = 60_000_000_000;
+/// The longest time to wait for a listing.
+pub(super) const PATIENCE_LONG: Nanos = 900_000_000_000;
 
 /// What is wrong with a piece.
 #[derive(Debug)]

@@ -32,8 +32,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-/// The longest time to wait for a listing.
-const PATIENCE_LONG: Nanos = 900_000_000_000;
 /// Memory for pieces that is kept for the next put.
 const SPARE_BYTES_MAX: usize = 48 << 20;
 /// Smaller buffers are not worth keeping.
@@ -310,7 +308,8 @@ impl Core {
         drop(sender);
         let away = || Err(Error::Io(std::io::Error::other("it does not answer")));
         let mut all: Vec<Result<T>> = pool_stores.iter().map(|_| away()).collect();
-        let patience = if takes == Takes::Long { PATIENCE_LONG } else { super::answers::PATIENCE };
+        let patience =
+            if takes == Takes::Long { super::answers::PATIENCE_LONG } else { super::answers::PATIENCE };
         let until = self.env.now() + patience;
         while let Ok((n, answer)) = super::answers::next_answer(&self.env, &answers, until) {
             all[n] = answer;
@@ -399,6 +398,11 @@ impl Store for Group {
         self.0.delete(ctx, id)
     }
 
+    fn is_stuck(&self) -> bool {
+        let stuck = self.0.slots.iter().filter(|slot| slot.home.hangs()).count();
+        stuck > self.0.parity()
+    }
+
     /// Lists also objects with too few pieces to be read, with a length that means nothing:
     /// leftovers. Objects whose pieces are all on stores that do not answer are left out. It is an
     /// error only when no store answers.
@@ -414,8 +418,10 @@ impl Store for Group {
     }
 
     fn space(&self) -> Result<Space> {
-        let good = self.0.slots.iter().filter(|slot| !slot.home.is_failing());
-        let mut answers = good.map(|slot| slot.home.call(|store| store.space()));
+        let good: Vec<_> =
+            self.0.slots.iter().map(|slot| &slot.home).filter(|home| !home.is_failing()).collect();
+        good.iter().for_each(|home| home.ask_for_space());
+        let mut answers = good.iter().map(|home| home.known_space());
         let mut least: Option<Space> = None;
         let mut error = None;
         for answer in &mut answers {

@@ -6,7 +6,8 @@
 //! system refuses a new thread, the existing ones do the work. Without any thread the call is
 //! refused as if the store were busy, and the next call tries again. In a simulation there are no
 //! threads: the call runs at once on the caller's thread. While no call runs, a caller may get
-//! permission to call the store on its own thread ([`Lane::call_here`]).
+//! permission to call the store on its own thread ([`Lane::call_here`]). A call that is made on the
+//! caller's thread in any case is noted ([`Lane::note_call`]), so that a hang is seen.
 
 use leeward_env::{Ctx, Env, Nanos};
 use leeward_gate::{FairQueue, Line};
@@ -20,16 +21,33 @@ const THREADS_MAX: usize = 4;
 const QUEUE_MAX: usize = 64;
 /// A thread ends after this time without work.
 const IDLE: Duration = Duration::from_secs(10);
+/// A call that runs this long hangs: until it returns, the store counts as failing.
+pub(crate) const HANG: Nanos = 15_000_000_000;
+/// The same for a put of a whole object, which may have to wait behind other puts.
+const HANG_WHOLE: Nanos = 60_000_000_000;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a call may take before the store counts as hanging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// It moves at most one object.
+    /// It moves a part of an object at most.
     Short,
+    /// It puts a whole object, or makes one durable.
+    Whole,
     /// It grows with the store: a listing.
     Long,
+}
+
+impl Takes {
+    /// When a call that begins now counts as hanging.
+    fn late_at(self, now: Nanos) -> Option<Nanos> {
+        match self {
+            Takes::Short => Some(now + HANG),
+            Takes::Whole => Some(now + HANG_WHOLE),
+            Takes::Long => None,
+        }
+    }
 }
 
 /// The queue is full because the store is slow or hangs, or there is no thread for the call.
@@ -51,28 +69,35 @@ struct LaneState {
     jobs: FairQueue<(Takes, Job)>,
     threads: usize,
     idle: usize,
-    /// Start times of the running short calls.
-    begun: Vec<Nanos>,
+    /// When each of the running calls counts as hanging.
+    late_at: Vec<Nanos>,
     closed: bool,
 }
 
-/// Permission to call the store on the caller's thread; counts as one of its calls.
+/// A call of the store on the caller's thread; counts as one of its calls.
 pub(crate) struct CallGuard<'a> {
     shared: &'a Shared,
-    begun: Nanos,
+    late_at: Option<Nanos>,
 }
 
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
-        self.shared.state.lock().ended(self.begun);
+        self.shared.state.lock().ended(self.late_at);
     }
 }
 
 impl LaneState {
-    /// A short call that began at `begun` has ended.
-    fn ended(&mut self, begun: Nanos) {
-        if let Some(n) = self.begun.iter().position(|at| *at == begun) {
-            self.begun.swap_remove(n);
+    /// A call begins. Returns when it counts as hanging.
+    fn begin(&mut self, takes: Takes, now: Nanos) -> Option<Nanos> {
+        let late_at = takes.late_at(now);
+        self.late_at.extend(late_at);
+        late_at
+    }
+
+    /// A call has ended that would have counted as hanging then.
+    fn ended(&mut self, late_at: Option<Nanos>) {
+        if let Some(n) = self.late_at.iter().position(|at| Some(*at) == late_at) {
+            self.late_at.swap_remove(n);
         }
     }
 }
@@ -117,17 +142,22 @@ impl Lane {
     /// Permission to make a short call on this thread, while no other call runs.
     pub(crate) fn call_here(&self) -> Option<CallGuard<'_>> {
         let mut state = self.shared.state.lock();
-        let is_quiet = state.jobs.is_empty() && state.idle == state.threads && state.begun.is_empty();
+        let is_quiet = state.jobs.is_empty() && state.idle == state.threads && state.late_at.is_empty();
         is_quiet.then(|| {
-            let begun = self.env.now();
-            state.begun.push(begun);
-            CallGuard { shared: &self.shared, begun }
+            let late_at = state.begin(Takes::Short, self.env.now());
+            CallGuard { shared: &self.shared, late_at }
         })
     }
 
-    /// Start time of the oldest running short call.
-    pub(crate) fn oldest(&self) -> Option<Nanos> {
-        self.shared.state.lock().begun.iter().copied().min()
+    /// Notes a call that is made on this thread.
+    pub(crate) fn note_call(&self, takes: Takes) -> CallGuard<'_> {
+        let late_at = self.shared.state.lock().begin(takes, self.env.now());
+        CallGuard { shared: &self.shared, late_at }
+    }
+
+    /// Whether a call that runs now counts as hanging at this time.
+    pub(crate) fn hangs(&self, now: Nanos) -> bool {
+        self.shared.state.lock().late_at.iter().any(|at| *at < now)
     }
 }
 
@@ -153,13 +183,9 @@ impl Shared {
         loop {
             if let Some((turn, (takes, job))) = state.jobs.pop() {
                 let now = env.now();
-                if takes == Takes::Short {
-                    state.begun.push(now);
-                }
+                let late_at = state.begin(takes, now);
                 MutexGuard::unlocked(&mut state, job);
-                if takes == Takes::Short {
-                    state.ended(now);
-                }
+                state.ended(late_at);
                 state.jobs.done(turn, env.now().saturating_sub(now));
             } else if state.closed {
                 break;
@@ -185,10 +211,15 @@ mod tests {
     fn only_one_calls_a_store_on_his_own_thread_and_only_while_nothing_runs() {
         let (lane, ctx) = (Lane::new(&Env::real()), Ctx::system());
         let here = lane.call_here().expect("nothing runs");
-        assert!(lane.oldest().is_some(), "it counts as a call");
+        assert!(lane.hangs(Nanos::MAX), "it counts as a call");
         assert!(lane.call_here().is_none());
         drop(here);
-        assert_eq!(lane.oldest(), None);
+        assert!(!lane.hangs(Nanos::MAX));
+        let (put, listing) = (lane.note_call(Takes::Whole), lane.note_call(Takes::Long));
+        assert!(lane.hangs(Nanos::MAX) && !lane.hangs(lane.env.now() + HANG), "a put takes longer");
+        drop(put);
+        assert!(!lane.hangs(Nanos::MAX), "a listing takes as long as it takes");
+        drop(listing);
         let (sender, begun) = sync_channel(0);
         let (end, ended) = channel::<()>();
         let job = move || {

@@ -17,6 +17,7 @@ mod health;
 mod known;
 mod lane;
 mod notes;
+mod patient;
 mod piece;
 mod pool_store;
 mod read;
@@ -25,6 +26,7 @@ mod repair;
 mod repairs;
 mod scrub;
 mod single;
+mod space;
 mod spec;
 mod survey;
 mod tier;
@@ -34,9 +36,9 @@ mod write;
 pub use health::{Condition, Health, Progress, Step, StoreHealth, TierHealth};
 pub use spec::{COPIES_MAX, Layout, PoolSpec, STORES_MAX, SpecError, StoreSpec, StoreState};
 pub use tier::{PUT_PERCENT_MAX, Tier, TierOptions};
+pub use write::FailedPuts;
 
 use crate::{ObjectId, Result, Store};
-pub use write::FailedPuts;
 use leeward_env::{Activity, Ctx, Env};
 use std::sync::Arc;
 
@@ -126,8 +128,6 @@ pub fn assemble(
     members: Vec<Member>,
     is_whole: IsWhole,
 ) -> std::result::Result<Arc<dyn Pool>, SpecError> {
-    spec.check()?;
-) -> std::result::Result<Arc<dyn Pool>, SpecError> {
     assemble_anew(env, activity, spec, members, is_whole, &FailedPuts::default())
 }
 
@@ -143,6 +143,8 @@ pub fn assemble_anew(
     members: Vec<Member>,
     is_whole: IsWhole,
     failed: &FailedPuts,
+) -> std::result::Result<Arc<dyn Pool>, SpecError> {
+    spec.check()?;
     if members.len() != spec.stores.len() {
         let (have, need) = (members.len(), spec.stores.len());
         return Err(SpecError(format!("pool {}: {have} stores were opened, it has {need}", spec.name)));

@@ -7,9 +7,11 @@
 
 use super::Member;
 use super::health::{Condition, StoreHealth};
-use super::lane::{Busy, CallGuard, Lane, Takes};
+use super::lane::{Busy, CallGuard, HANG, Lane, Takes};
+use super::space::KnownSpace;
 use super::spec::{StoreSpec, StoreState};
 use crate::{AlignedBuf, CountedStore, Error, ObjectId, Result, Store, StoreFigures};
+use leeward_env::disk::Space;
 use leeward_env::histogram::Histogram;
 use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
@@ -23,8 +25,8 @@ const FAILURES_MAX: u32 = 3;
 const REST: Nanos = 1_000_000_000;
 /// The longest rest.
 const REST_MAX: Nanos = 60_000_000_000;
-/// A call that runs this long hangs: until it returns, the store counts as failing.
-const HANG: Nanos = 15_000_000_000;
+/// Why a store fails one of whose calls has run for too long.
+const HANGS: &str = "a call has not returned for 15 s";
 /// A store's speed is judged by its recent reads. Each time this many were added, older ones count
 /// half as much.
 const RECENT_READS: u64 = 512;
@@ -47,6 +49,32 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// All that a store has under a name, by its answers for the length and the content. `None`
+    /// only where both say that it has nothing.
+    pub(crate) fn read(
+        url: &str,
+        id: ObjectId,
+        len: Result<u64>,
+        get: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Option<Stored>> {
+        let len = match len {
+            Ok(len) => Some(len as usize),
+            Err(Error::NotFound(_)) => None,
+            Err(e) => return Err(e),
+        };
+        let mut buffer = AlignedBuf::zeroed(len.unwrap_or_default());
+        let wanted = len.unwrap_or(1);
+        match (get(&mut buffer[..wanted]), len) {
+            (Ok(()), Some(len)) => Ok(Some(Stored { buffer, len })),
+            (Err(Error::NotFound(_)), None) => Ok(None),
+            (Ok(()), None) | (Err(Error::NotFound(_)), Some(_)) => {
+                let what = format!("{url}: {id:?} is there and is not there");
+                Err(Error::Io(std::io::Error::other(what)))
+            }
+            (Err(e), _) => Err(e),
+        }
+    }
+
     /// The content to be stored elsewhere: zeros follow up to a multiple of 4096.
     pub(crate) fn buffer(&self) -> &AlignedBuf {
         &self.buffer
@@ -70,6 +98,7 @@ pub(crate) struct PoolStore {
     pub(crate) bad_pieces: AtomicU64,
     hedged: AtomicU64,
     lane: Lane,
+    space: KnownSpace,
     seen: Mutex<StoreStatus>,
 }
 
@@ -101,8 +130,13 @@ impl PoolStore {
             bad_pieces: AtomicU64::new(0),
             hedged: AtomicU64::new(0),
             lane: Lane::new(env),
+            space: KnownSpace::default(),
             seen: Mutex::default(),
         }
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
     }
 
     /// URL of the store, for messages.
@@ -148,8 +182,41 @@ impl PoolStore {
     }
 
     /// Whether a call has been running for too long.
-    fn hangs(&self) -> bool {
-        self.lane.oldest().is_some_and(|begun| self.env.now().saturating_sub(begun) > HANG)
+    pub(crate) fn hangs(&self) -> bool {
+        let now = self.env.now();
+        self.lane.hangs(now) || self.space.asked().is_some_and(|asked| now.saturating_sub(asked) > HANG)
+    }
+
+    /// The answer of a store that hangs.
+    pub(crate) fn no_answer(&self) -> Error {
+        Error::Away(format!("{}: {HANGS}", self.url()))
+    }
+
+    /// Asks the store for its free space, on a thread of its own, unless it is being asked.
+    pub(crate) fn ask_for_space(self: &Arc<Self>) {
+        let Some(store) = self.store.clone().filter(|_| !self.env.is_sim()) else { return };
+        if !self.space.begin(self.env.now()) {
+            return;
+        }
+        let of = Arc::downgrade(self); // the thread of a store that hangs keeps nothing else
+        let ask = move || {
+            let answer = store.space();
+            if let Some(of) = of.upgrade() {
+                of.note(answer.as_ref().err());
+                of.space.end(Some(&answer));
+            }
+        };
+        if self.env.try_spawn("lee-space", ask).is_err() {
+            self.space.end(None); // the next one asks again
+        }
+    }
+
+    /// The free space by the last answer; waits a moment for the one that was asked for.
+    pub(crate) fn known_space(&self) -> Result<Space> {
+        if self.store.is_none() || self.env.is_sim() {
+            return self.call(|store| store.space());
+        }
+        if self.hangs() { Err(self.no_answer()) } else { self.space.get(&self.env) }
     }
 
     /// Runs the job on one of the store's threads.
@@ -160,6 +227,11 @@ impl PoolStore {
         job: impl FnOnce() + Send + 'static,
     ) -> std::result::Result<(), Busy> {
         self.lane.hand_over(ctx, takes, job)
+    }
+
+    /// Notes a call that is made on this thread.
+    pub(crate) fn note_call(&self, takes: Takes) -> CallGuard<'_> {
+        self.lane.note_call(takes)
     }
 
     /// Permission to call the store on this thread: when its own threads are idle, and it has
@@ -187,22 +259,8 @@ impl PoolStore {
     /// All that the store has under a name. `None` only where the store says twice, asked in two
     /// ways, that it has nothing.
     pub(crate) fn read_all(&self, ctx: &Ctx, id: ObjectId) -> Result<Option<Stored>> {
-        let len = match self.call(|store| store.len(ctx, id)) {
-            Ok(len) => Some(len as usize),
-            Err(Error::NotFound(_)) => None,
-            Err(e) => return Err(e),
-        };
-        let mut buffer = AlignedBuf::zeroed(len.unwrap_or_default());
-        let wanted = len.unwrap_or(1);
-        match (self.call(|store| store.get(ctx, id, 0, &mut buffer[..wanted])), len) {
-            (Ok(()), Some(len)) => Ok(Some(Stored { buffer, len })),
-            (Err(Error::NotFound(_)), None) => Ok(None),
-            (Ok(()), None) | (Err(Error::NotFound(_)), Some(_)) => {
-                let what = format!("{}: {id:?} is there and is not there", self.url());
-                Err(Error::Io(std::io::Error::other(what)))
-            }
-            (Err(e), _) => Err(e),
-        }
+        let len = self.call(|store| store.len(ctx, id));
+        Stored::read(self.url(), id, len, |buf| self.call(|store| store.get(ctx, id, 0, buf)))
     }
 
     /// Calls the store, and notes the result.
@@ -264,7 +322,7 @@ impl PoolStore {
         let (condition, why) = if self.store.is_none() {
             (Condition::Missing, self.missing.clone())
         } else if hangs {
-            (Condition::Failing, format!("a call has not returned for {} s", HANG / 1_000_000_000))
+            (Condition::Failing, HANGS.to_string())
         } else if seen.failures >= FAILURES_MAX {
             (Condition::Failing, seen.last_error.clone())
         } else if seen.full {

@@ -17,6 +17,7 @@
 //! and those of the stores.
 
 use super::health::{Health, Progress, Step};
+use super::patient::Patient;
 use super::pool_store::PoolStore;
 use super::spec::{Layout, PoolSpec, StoreState};
 use super::{IsWhole, Member, Pool};
@@ -25,6 +26,7 @@ use leeward_env::disk::Space;
 use leeward_env::{Ctx, Env, Nanos};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A damaged object is moved when it reads the same after this time.
 const DOUBT: Nanos = 3_600_000_000_000;
@@ -32,9 +34,9 @@ const DOUBT: Nanos = 3_600_000_000_000;
 pub(crate) struct Single {
     env: Env,
     spec: PoolSpec,
-    home: PoolStore,
+    home: Patient,
     /// The store that is being emptied into `home`.
-    old: Option<PoolStore>,
+    old: Option<Patient>,
     /// Objects still to be moved, the last one first.
     drain: Mutex<Vec<(ObjectId, u64)>>,
     /// Damaged objects: what they were read as, and since when.
@@ -56,7 +58,7 @@ impl Single {
     pub(crate) fn new(env: &Env, spec: &PoolSpec, members: Vec<Member>, is_whole: IsWhole) -> Single {
         let (mut home, mut old) = (None, None);
         for (store, member) in spec.stores.iter().zip(members) {
-            let pool_store = Some(PoolStore::new(env, store, member));
+            let pool_store = Some(Patient(Arc::new(PoolStore::new(env, store, member))));
             *(if store.state == StoreState::Draining { &mut old } else { &mut home }) = pool_store;
         }
         Single {
@@ -73,21 +75,21 @@ impl Single {
 
     /// Asks the store where the object belongs, then the one where it may still be, then the first
     /// again: the object may have been moved in between.
-    fn find<T>(&self, mut ask: impl FnMut(&dyn Store) -> Result<T>) -> Result<T> {
-        let missing = match (self.home.read(&mut ask), &self.old) {
+    fn find<T>(&self, mut ask: impl FnMut(&Patient) -> Result<T>) -> Result<T> {
+        let missing = match (ask(&self.home), &self.old) {
             // an interrupted copy is short
             (Err(e @ (Error::NotFound(_) | Error::Short(_))), Some(_)) => e,
             (other, _) => return other,
         };
         let Some(old) = &self.old else { return Err(missing) };
-        match old.read(&mut ask) {
-            Err(Error::NotFound(_)) => self.home.read(&mut ask),
+        match ask(old) {
+            Err(Error::NotFound(_)) => ask(&self.home),
             other => other,
         }
     }
 
     /// Moves an object from the old store, unless it is here already.
-    fn take_over(&self, ctx: &Ctx, old: &PoolStore, id: ObjectId) -> Result<Step> {
+    fn take_over(&self, ctx: &Ctx, old: &Patient, id: ObjectId) -> Result<Step> {
         let mut step = Step { more: true, ..Step::default() };
         let Some(body) = old.read_all(ctx, id)? else { return Ok(step) }; // deleted meanwhile
         let there = self.home.read_all(ctx, id)?;
@@ -97,9 +99,9 @@ impl Single {
                 Counts::Unclear => return Ok(step),
                 Counts::Old => {
                     if there.is_none() {
-                        self.home.call(|store| store.put(ctx, id, body.buffer()))?;
+                        self.home.put(ctx, id, body.buffer())?;
                     } else {
-                        self.home.call(|store| store.replace(ctx, id, body.buffer()))?;
+                        self.home.replace(ctx, id, body.buffer())?;
                     }
                     if self.home.read_all(ctx, id)?.as_deref() != Some(&*body) {
                         return Err(doubt(format!("{}: {id:?} is not what was put", self.home.url())));
@@ -111,9 +113,9 @@ impl Single {
         }
         if step.pieces == 0 {
             // the object here may be of a process that was killed before it synced it
-            self.home.call(|store| store.settle(ctx, id))?;
+            self.home.settle(ctx, id)?;
         }
-        old.call(|store| store.delete(ctx, id))?;
+        old.delete(ctx, id)?;
         self.doubted.lock().remove(&id);
         Ok(step)
     }
@@ -122,7 +124,7 @@ impl Single {
     fn judge(
         &self,
         ctx: &Ctx,
-        old: &PoolStore,
+        old: &Patient,
         id: ObjectId,
         body: &[u8],
         there: Option<&[u8]>,
@@ -144,7 +146,7 @@ impl Single {
     }
 
     /// Whether a damaged object has read the same for [`DOUBT`].
-    fn was_so_for_long(&self, old: &PoolStore, id: ObjectId, body: &[u8]) -> bool {
+    fn was_so_for_long(&self, old: &Patient, id: ObjectId, body: &[u8]) -> bool {
         let (now, sum) = (self.env.now(), super::piece::crc(body));
         let mut doubted = self.doubted.lock();
         match doubted.get(&id) {
@@ -175,13 +177,13 @@ fn doubt(what: String) -> Error {
 
 impl Store for Single {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.home.call(|store| store.put(ctx, id, body))?;
+        self.home.put(ctx, id, body)?;
         self.home.has_room();
         Ok(())
     }
 
     fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        self.home.call(|store| store.replace(ctx, id, body))?;
+        self.home.replace(ctx, id, body)?;
         self.home.has_room();
         Ok(())
     }
@@ -202,23 +204,27 @@ impl Store for Single {
         let mut _moving = None;
         if let Some(old) = &self.old {
             _moving = Some(self.drain.lock()); // or a step might bring back what is deleted here
-            old.call(|store| store.delete(ctx, id))?;
+            old.delete(ctx, id)?;
         }
-        self.home.call(|store| store.delete(ctx, id))
+        self.home.delete(ctx, id)
     }
 
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
         let mut all: BTreeMap<ObjectId, u64> = match &self.old {
-            Some(old) => old.call(|store| store.list(ctx))?.into_iter().collect(),
+            Some(old) => old.list(ctx)?.into_iter().collect(),
             None => BTreeMap::new(),
         };
-        all.extend(self.home.call(|store| store.list(ctx))?);
+        all.extend(self.home.list(ctx)?);
         all.remove(&crate::label::LABEL);
         Ok(all.into_iter().collect())
     }
 
+    fn is_stuck(&self) -> bool {
+        std::iter::once(&self.home).chain(&self.old).any(Patient::is_stuck)
+    }
+
     fn space(&self) -> Result<Space> {
-        self.home.call(|store| store.space())
+        self.home.space()
     }
 }
 
@@ -232,7 +238,7 @@ impl Pool for Single {
         let figures = self.figures.lock();
         Health {
             layout: Layout::Single,
-            stores: pool_stores.map(PoolStore::health).collect(),
+            stores: pool_stores.map(|store| store.health()).collect(),
             may_lose: 0,
             degraded_objects: 0,
             lost_objects: figures.missed.len() as u64,
@@ -260,7 +266,7 @@ impl Pool for Single {
         };
         let mut drain = self.drain.lock();
         if drain.is_empty() {
-            *drain = old.call(|store| store.list(ctx))?;
+            *drain = old.list(ctx)?;
             drain.retain(|(id, _)| *id != crate::label::LABEL);
             drain.reverse();
             self.figures.lock().searched = true;

@@ -380,6 +380,10 @@ impl Store for Tier {
         Ok(space)
     }
 
+    fn is_stuck(&self) -> bool {
+        self.hot.is_stuck() || self.cold.is_stuck()
+    }
+
     fn is_pressed(&self) -> bool {
         let (options, helps) = {
             let tier_index = self.tier_index.lock();

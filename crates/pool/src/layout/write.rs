@@ -74,7 +74,13 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
+    /// Hands a piece to its store. One that hangs gets no more: each would keep its memory.
     fn ask(&mut self, piece: usize, body: AlignedBuf) {
+        let home = &self.core.slot(self.id, piece).home;
+        if home.hangs() {
+            self.core.give_buffer(body);
+            return self.take(piece, Err(home.no_answer()));
+        }
         self.waiting |= 1 << piece;
         let (core, ctx, id, stamp) = (self.core.clone(), *self.ctx, self.id, self.stamp);
         let (sender, replaces) = (self.sender.clone(), self.replaces);
@@ -91,7 +97,7 @@ impl Writing<'_> {
                 core.came_late(&ctx, id, stamp, piece, stored);
             }
         };
-        if self.core.slot(self.id, piece).home.hand_over(self.ctx, Takes::Short, job).is_err() {
+        if home.hand_over(self.ctx, Takes::Short, job).is_err() {
             self.take(piece, Err(Error::Io(std::io::Error::other("too much waits for it already"))));
         }
     }

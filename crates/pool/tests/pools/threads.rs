@@ -5,7 +5,9 @@ use super::rig::{beside, over};
 use leeward_env::disk::Space;
 use leeward_env::{Activity, Ctx, Env, Flow, Work};
 use leeward_pool::contract::{body, holds, id};
-use leeward_pool::{AlignedBuf, Condition, Layout, MemStore, ObjectId, Pool, Result, Store};
+use leeward_pool::{
+    AlignedBuf, Condition, Layout, MemStore, ObjectId, Pool, Result, Store, Tier, TierOptions,
+};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +18,12 @@ use std::time::Duration;
 #[derive(Default)]
 struct Stuck {
     inner: MemStore,
+    /// No call returns.
+    wholly: bool,
     stuck: Mutex<bool>,
     freed: Condvar,
+    /// Calls that do not return.
+    held: AtomicUsize,
     reads: Option<Arc<Reads>>,
 }
 
@@ -29,8 +35,16 @@ impl Stuck {
 
     fn wait(&self) {
         let mut stuck = self.stuck.lock();
+        self.held.fetch_add(1, Ordering::SeqCst);
         while *stuck {
             self.freed.wait(&mut stuck);
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_if_wholly(&self) {
+        if self.wholly {
+            self.wait();
         }
     }
 }
@@ -46,28 +60,55 @@ impl Store for Stuck {
         self.inner.get(ctx, id, offset, buf)
     }
     fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        self.wait_if_wholly();
         self.inner.len(ctx, id)
     }
     fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.wait_if_wholly();
         self.inner.settle(ctx, id)
     }
 
     fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        self.wait_if_wholly();
         self.inner.delete(ctx, id)
     }
     fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        self.wait_if_wholly();
         self.inner.list(ctx)
     }
     fn space(&self) -> Result<Space> {
+        self.wait_if_wholly();
         self.inner.space()
     }
 }
 
 fn pool(layout: &str) -> (Arc<dyn Pool>, Vec<Arc<Stuck>>) {
+    pool_of(layout, false)
+}
+
+fn pool_of(layout: &str, wholly: bool) -> (Arc<dyn Pool>, Vec<Arc<Stuck>>) {
     let layout: Layout = layout.parse().unwrap();
-    let stuck: Vec<Arc<Stuck>> = (0..layout.pieces()).map(|_| Arc::default()).collect();
+    let made = |_| Arc::new(Stuck { wholly, ..Stuck::default() });
+    let stuck: Vec<Arc<Stuck>> = (0..layout.pieces()).map(made).collect();
     let stores: Vec<Arc<dyn Store>> = stuck.iter().map(|store| store.clone() as _).collect();
     (over(&Env::real(), layout, &stores), stuck)
+}
+
+/// Makes a call that must not wait for a store, on a thread of its own.
+fn in_time<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, answer) = channel();
+    drop(Env::real().spawn("caller", move || sender.send(call())));
+    answer.recv_timeout(Duration::from_secs(50)).unwrap_or_else(|_| panic!("{what} waits"))
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let env = Env::real();
+    let so = (0..12_000).any(|_| {
+        env.sleep(Duration::from_millis(10));
+        is_so()
+    });
+    assert!(so, "not in two minutes: {what}");
 }
 
 #[test]
@@ -205,4 +246,86 @@ fn beside_users_repair_does_not_wait_for_a_store_that_does_not_answer() {
     stores[5].set(false);
     assert!(stores[2].inner.len(&work, id(0, 0)).is_ok(), "it was not repaired");
     assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+#[test]
+fn nobody_waits_for_the_space_of_a_store_that_hangs() {
+    for layout in ["single", "erasure(4+2)"] {
+        let (pool, stores) = pool_of(layout, true);
+        let (cold, _) = pool_of("single", true);
+        let tier = Tier::new(&Env::real(), pool.clone(), cold, TierOptions::default());
+        let known = || tier.health().tier.is_some_and(|tier| tier.hot_total_bytes > 0);
+        until("the space is known", || pool.space().is_ok() && known());
+        let before = pool.space().unwrap();
+        stores.iter().for_each(|store| store.set(true));
+        for _ in 0..50 {
+            let (pool, tier) = (pool.clone(), tier.clone());
+            let asked = in_time("who asks for the space", move || {
+                let _ = (tier.is_pressed(), tier.health(), tier.space());
+                pool.space()
+            });
+            // or, on a machine that takes so long for all this, that it hangs
+            assert!(asked.is_err() || asked.is_ok_and(|space| space == before), "{layout}");
+        }
+        let most = stores.iter().map(|store| store.held.load(Ordering::SeqCst)).max();
+        assert_eq!(most, Some(1), "{layout}: it is asked once");
+        stores.iter().for_each(|store| store.set(false));
+        until("it is asked again", || pool.space().is_ok() && pool.health().stores[0].why.is_empty());
+    }
+}
+
+/// Maintenance and operators do not wait for ever, and it is said why.
+#[test]
+fn background_work_leaves_a_single_store_alone_that_hangs() {
+    let ctx = Ctx { flow: Flow::SYSTEM.of_work(Work::Cleaning), ..Ctx::system() };
+    let (pool, stores) = pool_of("single", true);
+    let whole = body(1, 1 << 20);
+    (0..3).for_each(|n| pool.put(&ctx, id(n, 0), &whole).unwrap());
+    assert!(holds(&*pool, id(0, 0), &whole) && !pool.is_stuck());
+    stores[0].set(true);
+    let first = pool.clone();
+    let deleting = Env::real().spawn("first", move || first.delete(&ctx, id(0, 0)));
+    until("it is seen that it hangs", || pool.is_stuck());
+    let health = pool.health().stores.remove(0);
+    assert_eq!((health.condition, &*health.why), (Condition::Failing, "a call has not returned for 15 s"));
+    let (again, put) = (pool.clone(), whole);
+    let failed = in_time("background work", move || {
+        let mut buf = AlignedBuf::zeroed(4096);
+        let calls = [
+            again.delete(&ctx, id(1, 0)),
+            again.put(&ctx, id(4, 0), &put),
+            again.get(&ctx, id(1, 0), 0, &mut buf),
+            again.len(&ctx, id(1, 0)).map(drop),
+            again.list(&ctx).map(drop),
+        ];
+        calls.iter().all(|call| call.as_ref().is_err_and(|e| e.is_passing()))
+    });
+    assert!(failed, "they are told that it does not answer");
+    assert_eq!(stores[0].held.load(Ordering::SeqCst), 1, "it is called no more");
+    stores[0].set(false);
+    let _ = deleting.join().unwrap(); // done, or given up before it was
+    until("it answers again", || !pool.is_stuck());
+    pool.delete(&ctx, id(1, 0)).unwrap();
+    assert_eq!(pool.list(&ctx).unwrap(), [(id(2, 0), 1 << 20)]);
+}
+
+/// Each piece that is handed to a store that hangs would stay in memory.
+#[test]
+fn stores_that_hang_are_given_no_more_pieces() {
+    let (pool, stores) = pool("erasure(2+1)");
+    stores[..2].iter().for_each(|store| store.set(true));
+    let first = pool.clone();
+    let putting = Env::real().spawn("first", move || first.put(&Ctx::system(), id(0, 0), &body(1, 1 << 20)));
+    until("it is seen that they hang", || pool.is_stuck());
+    let second = pool.clone();
+    let put =
+        in_time("a put that cannot be", move || second.put(&Ctx::system(), id(3, 0), &body(2, 1 << 20)));
+    let told = put.expect_err("there are too few").to_string();
+    assert!(told.contains("a call has not returned"), "{told}");
+    stores.iter().for_each(|store| store.set(false));
+    let _ = putting.join().unwrap();
+    until("they answer again", || !pool.is_stuck());
+    let there: Vec<bool> =
+        stores.iter().map(|store| store.inner.len(&Ctx::system(), id(3, 0)).is_ok()).collect();
+    assert_eq!(there, [false, false, true]);
 }

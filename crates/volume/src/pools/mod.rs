@@ -289,10 +289,16 @@ impl Pools {
         self.pools.read().iter().map(|(id, pool)| (*id, pool.clone())).collect()
     }
 
-    /// Pools that are away.
-    pub fn away(&self) -> Vec<PoolId> {
-        let pools = self.pools.read();
-        pools.iter().filter(|(_, pool)| pool.opened.read().is_err()).map(|(id, _)| *id).collect()
+    /// Pools that are away or hang.
+    pub fn not_there(&self) -> Vec<PoolId> {
+        let is_not_there = |pool: &Pool| pool.store().map_or(true, |store| store.is_stuck());
+        self.all().into_iter().filter(|(_, pool)| is_not_there(pool)).map(|(id, _)| id).collect()
+    }
+
+    /// Whether a pool is there and hangs: background work leaves it alone.
+    pub fn hangs(&self, id: PoolId) -> bool {
+        let store = self.get(id).and_then(|pool| pool.store().ok());
+        store.is_some_and(|store| store.is_stuck())
     }
 
     /// The disk or server of a store, which it would fail with.
@@ -316,16 +322,16 @@ impl Pools {
         Ok(OpenPool { store, layout: Some(layout), tier: None, gates, missing, partly: false })
     }
 
-    /// A pool for data: counted, and background work rests after its calls.
-    fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
-        let resting = RestingStore::new(&self.env, layout, self.activity.clone());
-        Arc::new(self.own.beside(Arc::new(resting)))
-    }
-
     fn assembled(&self, of: Members) -> Result<Arc<dyn Layered>, String> {
         let failed = &of.failed_puts;
         assemble_anew(&self.env, &self.activity, &of.spec, of.members, is_whole, failed)
             .map_err(|e| e.to_string())
+    }
+
+    /// A pool for data: counted, and background work rests after its calls.
+    fn in_front_of(&self, layout: Arc<dyn Store>) -> Arc<CountedStore> {
+        let resting = RestingStore::new(&self.env, layout, self.activity.clone());
+        Arc::new(self.own.beside(Arc::new(resting)))
     }
 
     fn open_tier(
@@ -495,13 +501,13 @@ impl Pools {
     /// Removes a pool.
     pub fn remove(&self, id: PoolId) {
         self.pools.write().remove(&id);
+        self.failed_puts.lock().remove(&id);
     }
 }
 
 fn open_store(opener: &dyn Opener, store: &StoreSpec, wanted: &Label) -> Result<Arc<dyn Store>, String> {
     if store.state == StoreState::Missing {
         return Err(format!("{} was given up", store.url));
-        self.failed_puts.lock().remove(&id);
     }
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", store.url);
     let open = opener.open(&store.url).map_err(|e| failed(&e))?;

@@ -128,10 +128,10 @@ impl Shard {
         st.segments.iter().filter(|(_, r)| r.sealed && is_worth(r)).count() as u64
     }
 
-    /// The object with the most to gain, in pools that are not away, and the pool that it belongs
-    /// in.
+    /// The object with the most to gain, in pools that are not away and do not hang, and the pool
+    /// that it belongs in.
     fn worst_segment(&self, tolerated_part: u64) -> Option<(Object, PoolId)> {
-        let away = self.pools.away();
+        let away = self.pools.not_there();
         let is_there = |pool: &PoolId| !away.contains(pool);
         let st = self.lock();
         let (mut data, mut dead) = (0, 0);
@@ -285,8 +285,8 @@ impl Shard {
     }
 
     /// Deletes objects that no durable record points to; `true` when there were any. Those of a
-    /// pool that is away wait for it. An object that cannot be deleted now holds up no other, and
-    /// is tried again; the error is returned when nothing else is left to delete.
+    /// pool that hangs or is away wait for it. An object that cannot be deleted now holds up no
+    /// other, and is tried again; the error is returned when nothing else is left to delete.
     pub(crate) fn delete_garbage(&self) -> Result<bool> {
         let mut pools: BTreeMap<PoolId, Vec<Object>> = BTreeMap::new();
         for object in self.committer.take_garbage() {
@@ -294,6 +294,10 @@ impl Shard {
         }
         let (mut any, mut failed) = (false, Ok(()));
         for (pool, garbage) in pools {
+            if self.pools.hangs(pool) {
+                self.committer.return_garbage(garbage);
+                continue;
+            }
             let (done, left) = self.delete_objects(garbage);
             any |= done;
             if let Some((objects, e)) = left {

@@ -53,7 +53,10 @@ impl Shard {
         match (unknown, misplaced) {
             (Some(segment), _) => self.find_owner(segment).map(|()| true),
             (None, Some(segment)) => self.move_home(segment).map(|()| true),
-            (None, None) => Ok(false),
+            (None, None) => {
+                self.lock().moves.come_back_to_left_out(self.env.now() + RETRY.as_nanos() as Nanos);
+                Ok(false)
+            }
         }
     }
 
@@ -61,6 +64,10 @@ impl Shard {
     fn find_owner(&self, segment: u64) -> Result<()> {
         let Some(record) = self.lock().segments.get(segment).copied() else { return Ok(()) };
         if record.volume.is_some() || !record.sealed || record.object_bytes == 0 {
+            return Ok(());
+        }
+        if self.pools.hangs(record.pool) {
+            self.lock().moves.left_out = true;
             return Ok(());
         }
         let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
@@ -86,6 +93,10 @@ impl Shard {
         };
         if self.is_away(home) || self.is_away(record.pool) {
             // everything is checked again when a pool comes back
+            return Ok(());
+        }
+        if self.pools.hangs(home) || self.pools.hangs(record.pool) {
+            self.lock().moves.left_out = true;
             return Ok(());
         }
         let object = record.object(segment);

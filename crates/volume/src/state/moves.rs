@@ -20,6 +20,8 @@ pub struct Moves {
     pub(crate) listed_unknown: bool,
     /// Segments that cannot be read whole: they stay where they are.
     pub(crate) stuck: FxHashSet<u64>,
+    /// Whether some were left out because their pools hang.
+    pub(crate) left_out: bool,
     /// After a failure nothing is moved before this time.
     pub(crate) retry_at: Nanos,
 }
@@ -29,6 +31,13 @@ impl Moves {
     pub fn recheck(&mut self) {
         self.look = true;
         self.stuck.clear();
+    }
+
+    /// All others are done: those that were left out are listed again, at this time.
+    pub(crate) fn come_back_to_left_out(&mut self, then: Nanos) {
+        if std::mem::take(&mut self.left_out) {
+            (self.look, self.listed_unknown, self.retry_at) = (true, false, then);
+        }
     }
 
     /// Adds a misplaced segment.

@@ -1,0 +1,139 @@
+//! The store of a pool that has only one (`single`), for calls that must not wait for ever.
+//!
+//! A user who reads or puts calls the store on the thread that does so: there are threads for that,
+//! and nothing is copied. All else goes through the store's own threads and waits no longer than
+//! for any answer: background work holds locks that operators need, and has other pools to look
+//! after. While a call of the store hangs no further one is made for such work.
+
+use super::answers::{PATIENCE, PATIENCE_LONG, next_answer};
+use super::lane::Takes;
+use super::pool_store::{PoolStore, Stored};
+use crate::{AlignedBuf, Error, ObjectId, Result, Store};
+use leeward_env::disk::Space;
+use leeward_env::{Ctx, Flow, Work};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+pub(super) struct Patient(pub(super) Arc<PoolStore>);
+
+impl Deref for Patient {
+    type Target = PoolStore;
+
+    fn deref(&self) -> &PoolStore {
+        &self.0
+    }
+}
+
+/// Whether a call is of a user, or of a stream of snapshots, which has threads, too.
+fn has_threads(ctx: &Ctx) -> bool {
+    match ctx.flow.work() {
+        None => ctx.flow != Flow::SYSTEM,
+        Some(work) => work == Work::Transfer,
+    }
+}
+
+fn copied(body: &AlignedBuf) -> AlignedBuf {
+    let mut copy = AlignedBuf::zeroed(body.len());
+    copy[..body.len()].copy_from_slice(body);
+    copy.set_len(body.len());
+    copy
+}
+
+impl Patient {
+    /// As [`PoolStore::read_all`].
+    pub(super) fn read_all(&self, ctx: &Ctx, id: ObjectId) -> Result<Option<Stored>> {
+        Stored::read(self.url(), id, self.len(ctx, id), |buf| self.get(ctx, id, 0, buf))
+    }
+
+    /// Makes a call on one of the store's threads, and waits for it as long as for any answer.
+    fn through<T: Send + 'static>(
+        &self,
+        ctx: &Ctx,
+        takes: Takes,
+        call: impl FnOnce(&PoolStore) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        if self.hangs() {
+            return Err(self.no_answer());
+        }
+        let (sender, answers) = channel();
+        let store = self.0.clone();
+        let job = move || {
+            let _ = sender.send(call(&store)); // or nobody waits any more
+        };
+        let silent = |why: &str| Error::Away(format!("{}: {why}", self.url()));
+        if self.hand_over(ctx, takes, job).is_err() {
+            return Err(silent("too much waits for it already"));
+        }
+        let patience = if takes == Takes::Long { PATIENCE_LONG } else { PATIENCE };
+        let until = self.env().now() + patience;
+        next_answer(self.env(), &answers, until).unwrap_or_else(|_| Err(silent("it does not answer")))
+    }
+}
+
+impl Store for Patient {
+    fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        if has_threads(ctx) {
+            let _noted = self.note_call(Takes::Whole);
+            return self.call(|store| store.put(ctx, id, body));
+        }
+        let (asker, body) = (*ctx, copied(body));
+        self.through(ctx, Takes::Whole, move |to| to.call(|store| store.put(&asker, id, &body)))
+    }
+
+    fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
+        if has_threads(ctx) {
+            let _noted = self.note_call(Takes::Whole);
+            return self.call(|store| store.replace(ctx, id, body));
+        }
+        let (asker, body) = (*ctx, copied(body));
+        self.through(ctx, Takes::Whole, move |to| to.call(|store| store.replace(&asker, id, &body)))
+    }
+
+    fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if has_threads(ctx) {
+            let _noted = self.note_call(Takes::Short);
+            return self.read(|store| store.get(ctx, id, offset, buf));
+        }
+        let (asker, len) = (*ctx, buf.len());
+        let read = self.through(ctx, Takes::Short, move |from| {
+            let mut read = AlignedBuf::zeroed(len);
+            from.read(|store| store.get(&asker, id, offset, &mut read[..len])).map(|()| read)
+        })?;
+        buf.copy_from_slice(&read[..len]);
+        Ok(())
+    }
+
+    fn len(&self, ctx: &Ctx, id: ObjectId) -> Result<u64> {
+        if has_threads(ctx) {
+            let _noted = self.note_call(Takes::Short);
+            return self.read(|store| store.len(ctx, id));
+        }
+        let asker = *ctx;
+        self.through(ctx, Takes::Short, move |from| from.read(|store| store.len(&asker, id)))
+    }
+
+    fn settle(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        let asker = *ctx;
+        self.through(ctx, Takes::Whole, move |of| of.call(|store| store.settle(&asker, id)))
+    }
+
+    fn delete(&self, ctx: &Ctx, id: ObjectId) -> Result<()> {
+        let asker = *ctx;
+        self.through(ctx, Takes::Short, move |from| from.call(|store| store.delete(&asker, id)))
+    }
+
+    fn list(&self, ctx: &Ctx) -> Result<Vec<(ObjectId, u64)>> {
+        let asker = *ctx;
+        self.through(ctx, Takes::Long, move |of| of.call(|store| store.list(&asker)))
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.hangs()
+    }
+
+    fn space(&self) -> Result<Space> {
+        self.0.ask_for_space();
+        self.known_space()
+    }
+}
