@@ -1,6 +1,7 @@
 //! The recycle bin of a cell on a simulated disk: what it keeps, how it comes back, what makes it
 //! go.
 
+use crate::rig::paths::long_name;
 use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_env::disk::sim::Fault;
@@ -462,6 +463,55 @@ fn users_see_what_they_removed_or_own() {
     let empty = admin::BinEmpty { volume: Some("root".into()) };
     assert_eq!(rig.ask_by(1000, &empty).expect_err("refused").errno, libc::EPERM);
     rig.clean();
+}
+
+/// Bytes of the paths of a list.
+fn bytes_of(entries: &[BinEntry]) -> usize {
+    entries.iter().map(|entry| entry.path.len()).sum()
+}
+
+#[test]
+fn long_paths_are_cut_in_lists() {
+    let rig = Rig::with_bin();
+    let levels = 3000;
+    let mut above = vec![NodeId::ROOT];
+    above.extend(rig.chain(NodeId::ROOT, levels));
+    for n in (0..levels).rev() {
+        rig.call(Op::RmDir { dir: above[n], name: long_name(n).as_bytes() }).expect("removed");
+    }
+    let all = rig.admin(&admin::BinList { path: None, newest: None });
+    assert_eq!((all.entries.len(), all.all, all.truncated), (levels, levels as u64, false));
+    assert!(bytes_of(&all.entries) < levels * 4500, "{} bytes", bytes_of(&all.entries));
+    let whole = |n: usize| (0..n).map(|n| format!("/{}", long_name(n))).collect::<String>();
+    let is_there = |path: &str| all.entries.iter().any(|entry| entry.path == path);
+    // the directory of the last one has 4096 bytes
+    assert!((1..=17).all(|n| is_there(&whole(n))));
+    assert!(is_there(&format!("{}/…/{}", whole(16), long_name(levels - 1))));
+    let below = |top: &str| rig.binned(0, Some(top)).len();
+    assert_eq!((below(&whole(16)), below(&whole(3))), (levels - 15, levels - 2));
+    let request = admin::BinList { path: Some(whole(17)), newest: None };
+    assert_eq!(rig.ask(&request).expect_err("refused").errno, libc::ENAMETOOLONG);
+    // and nobody else sees anything of it
+    assert_eq!(rig.binned(1000, None), []);
+}
+
+#[test]
+fn a_list_has_so_many_bytes_and_no_more() {
+    let rig = Rig::with_bin();
+    let dir = *rig.chain(NodeId::ROOT, 16).last().expect("a directory");
+    let most = 9000;
+    for n in 0..most {
+        rig.level_in(dir, &long_name(n));
+        rig.call(Op::RmDir { dir, name: long_name(n).as_bytes() }).expect("removed");
+    }
+    let list = rig.admin(&admin::BinList { path: None, newest: None });
+    assert_eq!((list.truncated, list.all), (true, most as u64));
+    assert!(list.entries.len() > most / 2 && bytes_of(&list.entries) <= 32 << 20);
+    // those that were removed last
+    let last = list.entries.iter().map(|entry| entry.path.rsplit_once('/').expect("a path").1.to_owned());
+    assert!(last.eq((most - list.entries.len()..most).map(long_name)));
+    let some = rig.admin(&admin::BinList { path: None, newest: Some(10) });
+    assert_eq!((some.entries.len(), some.all, some.truncated), (10, most as u64, false));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Lists of volumes and of what is about them, asked for while volumes come and go; and listings of
 //! directories while names are removed.
 
+use crate::rig::paths::long_name;
 use crate::rig::watched::{Watch, WatchedKv};
 use crate::rig::{Rig, engine};
 use leeward_env::{Ctx, Groups};
 use leeward_fs::flows::UserOrGroup::{self, Group, User};
 use leeward_fs::{Entry, Fs, Make, NodeId, Op, Precondition, SetAttr};
 use leeward_pool::DirStore;
-use leeward_volume::admin::{self, AnyRequest, OwnerInfo, OwnerUsage};
+use leeward_volume::admin::{self, AnyRequest, ChangeKind, EventFilter, OwnerInfo, OwnerUsage, PropertyChanges};
 use leeward_volume::format::keys::{self, tag};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeSet;
@@ -170,4 +171,89 @@ fn a_page_of_a_listing_is_whole_when_names_are_removed_meanwhile() {
         assert!(remover.doomed.lock().expect("not poisoned").is_empty(), "nothing was removed");
     }
     rig.clean();
+}
+
+impl Rig {
+    fn snapshot_of(&self, dir: NodeId, name: &str) {
+        let snapshots = self.call(Op::Lookup { dir, name: b".snap" }).and_then(|reply| reply.attr());
+        self.level_in(snapshots.expect("found").node, name);
+    }
+}
+
+#[test]
+fn snapshots_of_deep_directories_are_listed_with_cut_paths() {
+    let rig = Rig::new();
+    let levels = 3000;
+    let chain = rig.chain(NodeId::ROOT, levels);
+    chain.iter().for_each(|dir| rig.snapshot_of(*dir, "s"));
+    rig.snapshot_of(NodeId::ROOT, "root");
+    let list = rig.admin(&admin::SnapList { path: None, volume: None }).snapshots;
+    assert_eq!(list.len(), levels + 1);
+    let bytes: usize = list.iter().map(|snap| snap.path.len()).sum();
+    assert!(bytes < levels * 4500, "{bytes} bytes");
+    assert_eq!((&*list[0].path, &*list[0].name), ("/", "root"));
+    assert!(list.iter().any(|snap| snap.path.ends_with(&format!("/…/{}", long_name(levels - 1)))));
+    // one directory with so many that they are no answer any more
+    (0..8000).for_each(|n| rig.snapshot_of(chain[15], &format!("more{n}")));
+    for volume in [None, Some("root".to_string())] {
+        let refused = rig.ask(&admin::SnapList { path: None, volume }).expect_err("refused");
+        assert_eq!(refused.errno, libc::E2BIG);
+    }
+    assert_eq!(rig.admin(&admin::SnapList { path: Some("/".into()), volume: None }).snapshots.len(), 1);
+}
+
+#[test]
+fn differences_of_deep_trees_are_told_with_cut_paths() {
+    let rig = Rig::new();
+    let top = rig.dir("d");
+    rig.snapshot_of(top, "before");
+    let levels = 600;
+    let chain = rig.chain(top, levels);
+    let diff = admin::SnapDiff { path: "/d".into(), from: "before".into(), to: None };
+    let changes = rig.admin(&diff).changes;
+    let added: Vec<&[u8]> = changes
+        .iter()
+        .filter(|change| change.kind == ChangeKind::Added)
+        .map(|change| change.path.as_bytes())
+        .collect();
+    assert_eq!(added.len(), levels);
+    let bytes: usize = added.iter().map(|path| path.len()).sum();
+    assert!(bytes < levels * 4500, "{bytes} bytes");
+    let last = format!("/…/{}", long_name(levels - 1));
+    assert!(added.iter().any(|path| path.ends_with(last.as_bytes())));
+    assert!(added.contains(&long_name(0).as_bytes()));
+    // more than an answer has room for
+    for n in 0..16_000 {
+        rig.level_in(chain[15], &format!("b{}", &long_name(n)[1..]));
+    }
+    assert_eq!(rig.ask(&diff).expect_err("refused").errno, libc::E2BIG);
+}
+
+#[test]
+fn a_page_of_events_ends_where_its_paths_are_long() {
+    let rig = Rig::new();
+    let set = PropertyChanges { audit_days: Some(7), ..PropertyChanges::default() };
+    rig.admin(&admin::VolumeSet { name: "root".into(), set });
+    let levels = 500;
+    rig.chain(NodeId::ROOT, levels);
+    rig.admin(&admin::SyncAll);
+    for newest_first in [false, true] {
+        let (mut cursor, mut pages, mut events) = (None, 0, 0);
+        loop {
+            let (path, filter) = (Some("/".into()), EventFilter::default());
+            let until_now = false;
+            let limit = usize::MAX;
+            let request = admin::EventList { path, cursor, newest_first, until_now, filter, limit };
+            let page = rig.admin(&request);
+            let bytes: usize =
+                page.events.iter().flat_map(|event| &event.path).map(|path| path.as_bytes().len()).sum();
+            assert!(bytes < 9 << 20, "{bytes} bytes");
+            (pages, events) = (pages + 1, events + page.events.len());
+            if !page.more {
+                break;
+            }
+            cursor = Some(page.cursor);
+        }
+        assert!(events >= levels && pages > 2, "{events} events in {pages} pages");
+    }
 }

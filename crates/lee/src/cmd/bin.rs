@@ -75,6 +75,12 @@ fn list(invocation: &Invocation, path: Option<&Path>) -> Result<(), Fail> {
     let entries = &reply.entries;
     output::reply(invocation.format, &reply, || match entries.is_empty() {
         true => "nothing in the recycle bin".into(),
+        false if reply.truncated => format!(
+            "{}of {} the {} that were removed last: name a directory to see others (lee bin list PATH)",
+            table(entries),
+            things(reply.all),
+            size::count(entries.len() as u64)
+        ),
         false => table(entries).to_string(),
     })
 }

@@ -1,11 +1,13 @@
 //! Requests about recycle bins.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::admin::{ANSWER_BYTES_MAX, Caller, Failure, Progress, ROW_BYTES, Reply, Request};
+use crate::paths::{DirPaths, SHOWN_BYTES_MAX};
 use crate::shard::Shard;
-use crate::space::recycle::RestoreBin;
+use crate::space::recycle::{Binned, RestoreBin};
 use leeward_fs::{Error, Kind, Usage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Lists recycle bins. A user who is not root sees what that user removed or owns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,6 +27,10 @@ pub struct Bin {
     /// How many there are, with those that were not asked for.
     #[serde(default)]
     pub all: u64,
+    /// Whether entries that were asked for are left out, those that were removed first: more would
+    /// be too large an answer.
+    #[serde(default)]
+    pub truncated: bool,
 }
 
 impl Reply for Bin {
@@ -34,7 +40,8 @@ impl Reply for Bin {
 /// A file or a directory in a recycle bin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinEntry {
-    /// The path that it had. Directories above it that were renamed since have their new names.
+    /// The path that it had. Directories above it that were renamed since have their new names. If
+    /// its directory's path has more than 4096 bytes, `…` stands for the names behind those.
     pub path: String,
     /// Name of the volume.
     pub volume: String,
@@ -55,32 +62,67 @@ impl Request for BinList {
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Bin, Failure> {
         let top = self.path.as_deref().unwrap_or_default().trim_end_matches('/');
+        if top.len() > SHOWN_BYTES_MAX {
+            let text = format!(
+                "paths of more than {SHOWN_BYTES_MAX} bytes are not searched: name a directory above"
+            );
+            return Err(Failure::new(libc::ENAMETOOLONG, text));
+        }
         let is_below =
             |path: &str| path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         let volumes: Vec<u32> = shard.lock().bins.volumes().collect();
-        let mut entries = Vec::new();
-        for volume in volumes {
-            let tree = shard.bin_tree(caller.ctx, volume).map_err(about("the recycle bin"))?;
-            let name = shard.volume_name(volume);
-            let shown = shard.bin_paths(&tree).into_iter().filter(|(path, _)| is_below(path));
-            entries.extend(shown.map(|(path, e)| BinEntry {
-                path,
-                volume: name.clone(),
-                is_dir: e.kind == Kind::Dir,
-                bytes: e.bytes,
-                removed_secs: e.removed_secs(),
-                removed_by: e.record.uid,
-                uid: e.owner,
-            }));
+        let mut newest = Newest { most: self.newest.unwrap_or(usize::MAX), ..Newest::default() };
+        let mut dirs = DirPaths::new(shard);
+        for id in volumes {
+            let tree = shard.bin_tree(caller.ctx, id, false).map_err(about("the recycle bin"))?;
+            let volume = shard.volume_name(id);
+            let each = |e: Binned| {
+                let path = Some(&e).filter(|e| tree.shows(e)).map(|e| tree.path(e, &mut dirs).text());
+                let Some(path) = path.filter(|path| is_below(path)) else { return };
+                let (volume, is_dir, removed_secs) = (volume.clone(), e.kind == Kind::Dir, e.removed_secs());
+                let (removed_by, uid) = (e.record.uid, e.owner);
+                let entry = BinEntry { path, volume, is_dir, bytes: e.bytes, removed_secs, removed_by, uid };
+                newest.add((e.stamp, id), entry);
+            };
+            shard.each_binned(id, each).map_err(about("the recycle bin"))?;
         }
-        let all = entries.len() as u64;
-        if let Some(newest) = self.newest {
-            entries.sort_by_key(|entry: &BinEntry| std::cmp::Reverse(entry.removed_secs));
-            entries.truncate(newest);
-        }
-        entries.sort_by(|a, b| (&a.path, a.removed_secs).cmp(&(&b.path, b.removed_secs)));
-        Ok(Bin { entries, all })
+        Ok(newest.list())
     }
+}
+
+/// The entries that were removed last: as many as are asked for, and as an answer has room for.
+#[derive(Default)]
+struct Newest {
+    most: usize,
+    /// By time of removal and volume.
+    entries: BTreeMap<(u64, u32), BinEntry>,
+    bytes: usize,
+    all: u64,
+    truncated: bool,
+}
+
+impl Newest {
+    fn add(&mut self, removed: (u64, u32), entry: BinEntry) {
+        self.all += 1;
+        self.bytes += size(&entry);
+        self.entries.insert(removed, entry);
+        while self.entries.len() > self.most || self.bytes > ANSWER_BYTES_MAX {
+            self.truncated |= self.entries.len() <= self.most;
+            let Some((_, oldest)) = self.entries.pop_first() else { return };
+            self.bytes -= size(&oldest);
+        }
+    }
+
+    fn list(self) -> Bin {
+        let mut entries: Vec<BinEntry> = self.entries.into_values().collect();
+        entries.sort_by(|a, b| (&a.path, a.removed_secs).cmp(&(&b.path, b.removed_secs)));
+        Bin { entries, all: self.all, truncated: self.truncated }
+    }
+}
+
+/// About how many bytes an entry takes in an answer.
+fn size(entry: &BinEntry) -> usize {
+    entry.path.len() + entry.volume.len() + ROW_BYTES
 }
 
 /// Restores what had a path, with all that was removed below it: of each name, the version removed

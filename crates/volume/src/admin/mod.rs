@@ -9,6 +9,11 @@
 //!
 //! Paths are absolute within the cell: `/` is the root of the root volume.
 
+/// Most bytes of a list that is answered in one piece, about.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Bytes of a row of such a list without its paths and names, about.
+const ROW_BYTES: usize = 200;
+
 mod accounts;
 mod acl;
 mod backup;

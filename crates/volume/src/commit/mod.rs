@@ -19,7 +19,7 @@ use crate::state::segments::Fate;
 use crate::state::{Frozen, RecordCache, State};
 use leeward_env::Ctx;
 use leeward_env::waits::{self, Cause};
-use leeward_fs::{Error, NodeId, Result};
+use leeward_fs::{Error, Result};
 use leeward_meta::{Appended, Batch};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -301,10 +301,5 @@ impl Shard {
             }
             e.into()
         })
-    }
-
-    /// A file's path for messages, rather than its number.
-    pub(crate) fn describe(&self, node: NodeId) -> String {
-        self.path_of(node).unwrap_or_else(|| format!("inode {node:?}"))
     }
 }

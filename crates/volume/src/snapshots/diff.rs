@@ -9,12 +9,16 @@ use crate::admin::{Change, ChangeKind, PathText, Progress};
 use crate::format::inode::{Inode, time};
 use crate::format::keys::{self, Dead, Key, tag};
 use crate::ops::PAGE;
+use crate::paths::{KnownPaths, ShownPath};
 use crate::shard::Shard;
 use crate::snapshots::tree::{Name, Tree};
 use crate::state::snapshots::View;
-use leeward_fs::{Kind, NodeId, Result};
+use leeward_fs::{Error, Kind, NodeId, Result};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Most bytes of the changes that one answer tells.
+const CHANGES_BYTES_MAX: usize = 64 << 20;
 
 /// The same tree at one of two times.
 pub(crate) struct TreeAt<'a> {
@@ -22,7 +26,7 @@ pub(crate) struct TreeAt<'a> {
     /// The directory that paths begin at.
     top: u64,
     /// Paths of directories; `None`: not below `top`.
-    paths: FxHashMap<u64, Option<Vec<u8>>>,
+    paths: KnownPaths<u64>,
     /// Known names of inodes.
     names: FxHashMap<u64, Name>,
     /// Directories that were read to find names, and where to continue; `None`: all of it is in
@@ -37,11 +41,10 @@ pub(crate) struct TreeAt<'a> {
 
 impl<'a> TreeAt<'a> {
     pub(crate) fn new(shard: &'a Shard, volume: u32, top: u64) -> TreeAt<'a> {
-        let paths = FxHashMap::from_iter([(top, Some(Vec::new()))]);
         TreeAt {
             tree: Tree { shard, volume },
             top,
-            paths,
+            paths: KnownPaths::default(),
             names: FxHashMap::default(),
             read: FxHashMap::default(),
             links: FxHashMap::default(),
@@ -148,10 +151,13 @@ impl<'a> TreeAt<'a> {
     }
 
     /// The path of a directory; `None` when it is not below the top.
-    fn path_of_dir(&mut self, dir: u64) -> Result<Option<Vec<u8>>> {
+    fn path_of_dir(&mut self, dir: u64) -> Result<Option<ShownPath>> {
         let mut chain: Vec<(u64, Box<[u8]>)> = Vec::new();
         let mut at = dir;
         let mut path = loop {
+            if at == self.top {
+                break Some(ShownPath::default());
+            }
             if let Some(known) = self.paths.get(&at) {
                 break known.clone();
             }
@@ -167,34 +173,60 @@ impl<'a> TreeAt<'a> {
             at = above;
         };
         for (inode, name) in chain.into_iter().rev() {
-            path = path.map(|path| joined(&path, &name));
+            path = path.map(|path| path.with(&name));
             self.paths.insert(inode, path.clone());
         }
         Ok(path)
     }
 
-    fn path_of(&mut self, name: &Name) -> Result<Option<Vec<u8>>> {
-        Ok(self.path_of_dir(name.0)?.map(|dir| joined(&dir, &name.1)))
+    fn path_of(&mut self, name: &Name) -> Result<Option<ShownPath>> {
+        Ok(self.path_of_dir(name.0)?.map(|dir| dir.with(&name.1)))
     }
 
-    /// All paths below a directory.
-    fn walk(&self, dir: u64, path: &[u8], each: &mut impl FnMut(Vec<u8>)) -> Result<()> {
-        let mut waiting = vec![(dir, path.to_vec())];
+    /// Adds all paths below a directory.
+    fn walk(&self, dir: u64, path: &ShownPath, kind: ChangeKind, changes: &mut Changes) -> Result<()> {
+        let mut waiting = vec![(dir, path.clone())];
         while let Some((dir, path)) = waiting.pop() {
             self.tree.list(dir, |name, entry| {
-                let path = joined(&path, &name);
+                let path = path.with(&name);
+                changes.add(kind, &path, None);
                 if entry.kind == Kind::Dir {
-                    waiting.push((entry.node.inode(), path.clone()));
+                    waiting.push((entry.node.inode(), path));
                 }
-                each(path);
             })?;
+            changes.check()?;
         }
         Ok(())
     }
 }
 
-fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+/// The changes that were found: as many as an answer has room for.
+#[derive(Default)]
+struct Changes {
+    all: BTreeSet<Change>,
+    bytes: usize,
+}
+
+impl Changes {
+    fn add(&mut self, kind: ChangeKind, path: &ShownPath, from: Option<&ShownPath>) {
+        if self.bytes > CHANGES_BYTES_MAX {
+            return;
+        }
+        // without the slash in front
+        let text = |path: &ShownPath| PathText::new(path.bytes().into_iter().skip(1).collect());
+        let change = Change { path: text(path), kind, from_path: from.map(text) };
+        let from = change.from_path.as_ref().map_or(0, |from| from.as_bytes().len());
+        let size = size_of::<Change>() + change.path.as_bytes().len() + from;
+        if self.all.insert(change) {
+            self.bytes += size;
+        }
+    }
+
+    /// # Errors
+    /// `Range`: there are too many.
+    fn check(&self) -> Result<()> {
+        if self.bytes <= CHANGES_BYTES_MAX { Ok(()) } else { Err(Error::Range) }
+    }
 }
 
 /// The differences that the deadlist shows.
@@ -228,6 +260,9 @@ struct Moves {
 impl Shard {
     /// The differences below the live directory `dir` between the snapshots of epochs `from` and
     /// `to` (`None`: now).
+    ///
+    /// # Errors
+    /// `Range`: there are more than an answer has room for.
     pub(crate) fn diff(
         &self,
         dir: NodeId,
@@ -244,16 +279,16 @@ impl Shard {
         let differing = self.differing(volume, from, to, progress)?;
         let mut old = TreeAt::new(self, old, dir.inode());
         let mut new = TreeAt::new(self, new, dir.inode());
-        let mut changes = BTreeSet::new();
+        let mut changes = Changes::default();
         let moves = moves(&mut old, &mut new, differing.names)?;
         for (inode, moved) in &moves {
-            self.report_moves(&mut old, &mut new, *inode, moved, &mut changes)?;
+            report_moves(&mut old, &mut new, *inode, moved, &mut changes)?;
         }
         for (inode, beyond) in differing.inodes {
             let moved = moves.get(&inode);
             report_change(&mut old, &mut new, inode, beyond, moved, &mut changes)?;
         }
-        Ok(changes.into_iter().collect())
+        Ok(changes.all.into_iter().collect())
     }
 
     /// What differs between the snapshots of epochs `from` and `to` (`None`: now), or may.
@@ -298,40 +333,35 @@ impl Shard {
         }
         Ok(dirs)
     }
-
-    /// Reports the renamed, removed and added names of one inode.
-    fn report_moves<'s>(
-        &'s self,
-        old: &mut TreeAt<'s>,
-        new: &mut TreeAt<'s>,
-        inode: u64,
-        moved: &Moves,
-        changes: &mut BTreeSet<Change>,
-    ) -> Result<()> {
-        let mut before = paths(old, &moved.old)?;
-        let mut after = paths(new, &moved.new)?;
-        while !before.is_empty() && !after.is_empty() {
-            let (from, to) = (before.remove(0), after.remove(0));
-            let from_path = Some(PathText::new(from));
-            changes.insert(Change { path: PathText::new(to), kind: ChangeKind::Renamed, from_path });
-        }
-        let is_dir = moved.kind == Some(Kind::Dir);
-        for (side, paths, kind) in [(old, before, ChangeKind::Removed), (new, after, ChangeKind::Added)] {
-            for path in paths {
-                let mut report = |path: Vec<u8>| {
-                    changes.insert(Change { path: PathText::new(path), kind, from_path: None });
-                };
-                if is_dir {
-                    side.walk(inode, &path, &mut report)?;
-                }
-                report(path);
-            }
-        }
-        Ok(())
-    }
 }
 
-fn paths(side: &mut TreeAt<'_>, names: &[Name]) -> Result<Vec<Vec<u8>>> {
+/// Reports the renamed, removed and added names of one inode.
+fn report_moves<'a>(
+    old: &mut TreeAt<'a>,
+    new: &mut TreeAt<'a>,
+    inode: u64,
+    moved: &Moves,
+    changes: &mut Changes,
+) -> Result<()> {
+    let mut before = paths(old, &moved.old)?;
+    let mut after = paths(new, &moved.new)?;
+    while !before.is_empty() && !after.is_empty() {
+        let (from, to) = (before.remove(0), after.remove(0));
+        changes.add(ChangeKind::Renamed, &to, Some(&from));
+    }
+    let is_dir = moved.kind == Some(Kind::Dir);
+    for (side, paths, kind) in [(old, before, ChangeKind::Removed), (new, after, ChangeKind::Added)] {
+        for path in paths {
+            if is_dir {
+                side.walk(inode, &path, kind, changes)?;
+            }
+            changes.add(kind, &path, None);
+        }
+    }
+    changes.check()
+}
+
+fn paths(side: &mut TreeAt<'_>, names: &[Name]) -> Result<Vec<ShownPath>> {
     let mut all = Vec::new();
     for name in names {
         all.extend(side.path_of(name)?);
@@ -371,7 +401,7 @@ fn report_change(
     inode: u64,
     beyond: bool,
     moved: Option<&Moves>,
-    changes: &mut BTreeSet<Change>,
+    changes: &mut Changes,
 ) -> Result<()> {
     let (Some(was), Some(is)) = (old.tree.inode(inode)?, new.tree.inode(inode)?) else { return Ok(()) };
     if !beyond && same_to_users(&was, &is) {
@@ -384,7 +414,7 @@ fn report_change(
         names.extend(new.names_of(inode, &is)?);
     }
     let names: Vec<Name> = names.into_iter().collect();
-    let mut before = (inode == old.top).then(Vec::new);
+    let mut before = (inode == old.top).then(ShownPath::default);
     for name in &names {
         if before.is_none() && old.leads_to(name, inode)? {
             before = old.path_of(name)?;
@@ -395,16 +425,12 @@ fn report_change(
         before = paths(old, &names)?.into_iter().next();
     }
     if inode == new.top {
-        changes.insert(Change {
-            path: PathText::new(Vec::new()),
-            kind: ChangeKind::Changed,
-            from_path: None,
-        });
+        changes.add(ChangeKind::Changed, &ShownPath::default(), None);
     }
     for path in if before.is_some() { paths(new, &names)? } else { Vec::new() } {
-        changes.insert(Change { path: PathText::new(path), kind: ChangeKind::Changed, from_path: None });
+        changes.add(ChangeKind::Changed, &path, None);
     }
-    Ok(())
+    changes.check()
 }
 
 /// Whether two versions of an inode differ in nothing but names, links, and times that others set.

@@ -29,7 +29,7 @@ use leeward_env::{Ctx, Work};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Kind, NodeId, Result, Time};
 
-pub(crate) use restore::RestoreBin;
+pub(crate) use restore::{Binned, RestoreBin};
 
 /// Entries that one step handles.
 const STEP_ENTRIES: usize = 64;

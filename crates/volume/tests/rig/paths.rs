@@ -3,6 +3,11 @@
 use crate::rig::Rig;
 use leeward_fs::{Attr, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, Result, SetAttr};
 
+/// The longest name of this number.
+pub fn long_name(n: usize) -> String {
+    format!("{n:0255}")
+}
+
 impl Rig {
     /// The directory and the name in it.
     pub fn split(path: &str) -> (&str, &str) {
@@ -36,6 +41,24 @@ impl Rig {
 
     pub fn dir(&self, path: &str) -> NodeId {
         self.make(path, Make::Dir).expect(path)
+    }
+
+    /// A directory in another.
+    pub fn level_in(&self, dir: NodeId, name: &str) -> NodeId {
+        let name = name.as_bytes();
+        match self.call(Op::Make { dir, name, make: Make::Dir, mode: 0o755, umask: 0 }).expect("made") {
+            Reply::Attr(attr) => attr.node,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Directories in one another, with the longest names: the outermost first.
+    pub fn chain(&self, top: NodeId, levels: usize) -> Vec<NodeId> {
+        let below = |dir: &mut NodeId, n: usize| {
+            *dir = self.level_in(*dir, &long_name(n));
+            Some(*dir)
+        };
+        (0..levels).scan(top, below).collect()
     }
 
     /// A file with this content, made or overwritten.

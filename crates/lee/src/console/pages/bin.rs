@@ -17,6 +17,7 @@ pub fn list(visit: &Visit<'_>) -> Made {
     let wanted = visit.form().get("q");
     let path = Some(wanted).filter(|wanted| wanted.starts_with('/')).map(str::to_owned);
     let bin = visit.ask(&BinList { path: path.clone(), newest: Some(NEWEST) })?;
+    let listed = bin.entries.len() as u64;
     let mut entries = bin.entries;
     if path.is_none() {
         entries.retain(|entry| entry.path.to_lowercase().contains(&wanted.to_lowercase()));
@@ -52,8 +53,8 @@ pub fn list(visit: &Visit<'_>) -> Made {
             label { "Path, or a part of one " input name="q" type="search" value=(wanted); }
             button { "Search" }
         }
-        @if bin.all > NEWEST as u64 {
-            p .none { "Of " (size::count(bin.all)) " things the " (NEWEST) " that were removed last: search for the path of a directory to see others." }
+        @if bin.all > listed {
+            p .none { "Of " (size::count(bin.all)) " things the " (listed) " that were removed last: search for the path of a directory to see others." }
         }
         (table(&size::counted(entries.len() as u64, "thing", "things"), &columns, &rows,
             "Nothing is in the bin. Volumes keep what is removed where `lee volume set NAME bin-days=N` says so."))

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 const BLOCKS_MAX: usize = 64;
 /// Blocks that are read at a time.
 const BLOCKS_READ: usize = 8;
+/// A page ends with the event whose paths make it so long, bytes, or so many events.
+const PAGE_BYTES: usize = 8 << 20;
+const PAGE_EVENTS_MAX: usize = 10_000;
 const NANOS: u64 = 1_000_000_000;
 
 /// Lists what happened, a page at a time.
@@ -35,7 +38,7 @@ pub struct EventList {
     /// Which of them.
     #[serde(default)]
     pub filter: EventFilter,
-    /// Most events in the page.
+    /// Most events in the page. It has fewer where these would be too large an answer.
     pub limit: usize,
 }
 
@@ -304,6 +307,8 @@ struct Page<'a> {
     /// The path that was asked for, without a slash at the end.
     under: Option<Vec<u8>>,
     events: Vec<EventInfo>,
+    /// Of their paths.
+    bytes: usize,
     /// Events that were removed while the page was read.
     lost: u64,
 }
@@ -312,7 +317,11 @@ impl<'a> Page<'a> {
     fn new(request: &'a EventList, shard: &'a Shard, at: Position) -> Page<'a> {
         let under = request.path.as_ref().map(|path| path.trim_end_matches('/').as_bytes().to_vec());
         let paths = Paths::new(shard, at.volume);
-        Page { request, shard, at, paths, under, events: Vec::new(), lost: 0 }
+        Page { request, shard, at, paths, under, events: Vec::new(), bytes: 0, lost: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.request.limit.min(PAGE_EVENTS_MAX) || self.bytes >= PAGE_BYTES
     }
 
     /// From `at` on; whether there may be more.
@@ -330,7 +339,7 @@ impl<'a> Page<'a> {
                 self.lost += first.saturating_sub(self.at.number);
                 let from = self.at.number.max(first);
                 for (number, event) in (first..).zip(&block.events).filter(|(n, _)| *n >= from) {
-                    if self.events.len() >= self.request.limit {
+                    if self.is_full() {
                         return Ok(true);
                     }
                     self.at.number = number + 1;
@@ -357,7 +366,7 @@ impl<'a> Page<'a> {
                 let numbered: Vec<(u64, &Event)> = (first..).zip(&block.events).collect();
                 let upto = self.at.number;
                 for (number, event) in numbered.into_iter().rev().filter(|(n, _)| *n < upto) {
-                    if self.events.len() >= self.request.limit {
+                    if self.is_full() {
                         return Ok(true);
                     }
                     self.at.number = number;
@@ -401,6 +410,8 @@ impl<'a> Page<'a> {
         }
         let text = filter.contains.as_deref();
         if is_below && text.is_none_or(|text| contains(&info, text)) {
+            let paths = [&info.path, &info.from].into_iter().flatten();
+            self.bytes += paths.map(|path| path.as_bytes().len()).sum::<usize>();
             self.events.push(info);
         }
         Ok(())

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// One difference between two states of a tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Change {
-    /// The path, from the directory on; of a removed file, as it was.
+    /// The path, from the directory on; of a removed file, as it was. If the path of the directory
+    /// that it is in has more than 4096 bytes, `…` stands for the names behind those.
     pub path: PathText,
     /// What happened to it.
     pub kind: ChangeKind,

@@ -5,6 +5,7 @@ use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
 use leeward_env::Ctx;
+use leeward_fs::Error;
 use serde::{Deserialize, Serialize};
 
 /// Lists how the tree below a directory differs between two of its snapshots, with progress.
@@ -45,7 +46,13 @@ impl Request for SnapDiff {
             // what clients on other machines have told their programs is part of the present
             drop(shard.recall_exclusive(&Ctx::system(), Some(dir.volume())).map_err(about(path))?);
         }
-        let changes = shard.diff(dir, older, newer, caller.progress).map_err(about(path))?;
+        let changes = shard.diff(dir, older, newer, caller.progress).map_err(|e| match e {
+            Error::Range => Failure::new(
+                libc::E2BIG,
+                format!("{path}: more differs than one answer has room for; compare directories below it"),
+            ),
+            e => about(path)(e),
+        })?;
         Ok(Diff { changes })
     }
 }

@@ -2,14 +2,18 @@
 
 use super::SnapInfo;
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{ANSWER_BYTES_MAX, Caller, Failure, ROW_BYTES, Reply, Request};
 use crate::format::inode::SnapshotRecord;
+use crate::paths::DirPaths;
 use crate::shard::Shard;
 use crate::state::snapshots::View;
 use leeward_env::Ctx;
 use leeward_fs::NodeId;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+
+const TOO_MANY: &str =
+    "there are more snapshots than one answer has room for: name a directory, or a volume with --volume";
 
 /// Lists snapshots.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,7 +48,7 @@ impl Request for SnapList {
         };
         let shown = of_dir.map(|dir| epochs_in(shard, caller.ctx, dir)).transpose();
         let shown = shown.map_err(about(self.path.as_deref().unwrap_or_default()))?;
-        let (mut snapshots, mut paths) = (Vec::new(), FxHashMap::default());
+        let (mut snapshots, mut dirs, mut bytes) = (Vec::new(), DirPaths::new(shard), 0);
         for id in &volumes {
             let all: Vec<(u32, SnapshotRecord)> =
                 shard.lock().snapshots.of_volume(*id).map(|(e, s)| (e, s.clone())).collect();
@@ -53,8 +57,13 @@ impl Request for SnapList {
                     continue;
                 }
                 let dir = NodeId::new(*id, record.dir);
-                let path: &String = paths.entry(dir).or_insert_with(|| shard.describe(dir));
-                snapshots.push(shard.snap_info(dir, path.clone(), epoch, &record));
+                let path = Some(dirs.of(dir, |_| None).text()).filter(|path| !path.is_empty());
+                let snap = shard.snap_info(dir, path.unwrap_or_else(|| "/".into()), epoch, &record);
+                bytes += ROW_BYTES + snap.path.len() + snap.name.len() + snap.volume.len();
+                if bytes > ANSWER_BYTES_MAX {
+                    return Err(Failure::new(libc::E2BIG, TOO_MANY));
+                }
+                snapshots.push(snap);
             }
         }
         snapshots.sort_by(|a, b| (&a.path, a.epoch).cmp(&(&b.path, b.epoch)));
@@ -116,7 +125,7 @@ fn volumes(shard: &Shard, name: Option<&str>) -> Result<Vec<u32>, Failure> {
 }
 
 /// Epochs of the snapshots that the directory of snapshots of `dir` shows.
-fn epochs_in(shard: &Shard, ctx: &Ctx, dir: NodeId) -> leeward_fs::Result<Vec<u32>> {
+fn epochs_in(shard: &Shard, ctx: &Ctx, dir: NodeId) -> leeward_fs::Result<FxHashSet<u32>> {
     let entries = shard.snapshots_in(ctx, dir, b"", usize::MAX)?;
     let st = shard.lock();
     let epoch = |node: NodeId| match st.snapshots.view(node.volume()) {

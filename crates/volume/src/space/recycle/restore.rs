@@ -9,6 +9,7 @@ use crate::format::inode::{BinRecord, Dentry, Stats, time};
 use crate::format::keys;
 use crate::ops::check_name;
 use crate::ops::flags::may_add_name;
+use crate::paths::{DirPaths, ShownPath};
 use crate::shard::Shard;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
@@ -41,30 +42,33 @@ impl Binned {
     }
 }
 
-/// All entries of a volume's bin.
+/// The entries of a volume's bin that somebody may see, and all its directories: they have names in
+/// paths of others.
 pub(crate) struct BinTree {
     volume: u32,
     /// The user who looks at it; 0: may see all of it.
     viewer: u32,
     /// In the order of removal.
-    pub all: Vec<Binned>,
+    all: Vec<Binned>,
     by_inode: FxHashMap<u64, usize>,
     /// Entries by the directory that they were in.
     children: FxHashMap<u64, Vec<usize>>,
 }
 
 impl BinTree {
-    fn new(volume: u32, viewer: u32, all: Vec<Binned>) -> BinTree {
-        let by_inode = all.iter().enumerate().map(|(n, e)| (e.node.inode(), n)).collect();
-        let mut children: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
-        for (n, e) in all.iter().enumerate() {
-            children.entry(e.parent).or_default().push(n);
-        }
-        BinTree { volume, viewer, all, by_inode, children }
+    fn new(volume: u32, viewer: u32) -> BinTree {
+        let (by_inode, children) = Default::default();
+        BinTree { volume, viewer, all: Vec::new(), by_inode, children }
+    }
+
+    fn add(&mut self, entry: Binned) {
+        self.by_inode.insert(entry.node.inode(), self.all.len());
+        self.children.entry(entry.parent).or_default().push(self.all.len());
+        self.all.push(entry);
     }
 
     /// Whether its viewer may see an entry and restore it.
-    fn shows(&self, entry: &Binned) -> bool {
+    pub(crate) fn shows(&self, entry: &Binned) -> bool {
         [0, entry.record.uid, entry.owner].contains(&self.viewer)
     }
 
@@ -77,16 +81,13 @@ impl BinTree {
         self.by_inode.get(&inode).map(|n| &self.all[*n])
     }
 
-    /// The nearest directory above an entry that is not in the bin, and the names from there on.
-    fn place<'a>(&'a self, entry: &'a Binned) -> (NodeId, Vec<&'a [u8]>) {
-        let mut names = vec![&*entry.record.name];
-        let mut at = entry.parent;
-        while let Some(above) = self.get(at) {
-            names.push(&above.record.name);
-            at = above.parent;
-        }
-        names.reverse();
-        (NodeId::new(self.volume, at), names)
+    /// The path that an entry had. Directories that have names have those of now.
+    pub(crate) fn path(&self, entry: &Binned, dirs: &mut DirPaths<'_>) -> ShownPath {
+        let removed = |dir: NodeId| {
+            let entry = self.get(dir.inode()).filter(|_| dir.volume() == self.volume)?;
+            Some((NodeId::new(self.volume, entry.parent), entry.record.name.clone()))
+        };
+        dirs.of(NodeId::new(self.volume, entry.parent), removed).with(&entry.record.name)
     }
 }
 
@@ -185,35 +186,32 @@ impl Tx<'_> {
 }
 
 impl Shard {
-    /// All that is in the bin of a volume, for somebody who looks at it.
-    pub(crate) fn bin_tree(&self, ctx: &Ctx, volume: u32) -> Result<BinTree> {
+    /// Hands over all that is in the bin of a volume, in the order of removal.
+    pub(crate) fn each_binned(&self, volume: u32, mut each: impl FnMut(Binned)) -> Result<()> {
         let (mut from, to) = keys::bin_range(volume, 0);
-        let mut all = Vec::new();
         loop {
             let (page, next) = self.scan(&from, &to, STEP_ENTRIES)?;
             let entries = self.transact(&Ctx::system(), |tx| {
                 let entries = page.iter().filter_map(|(key, value)| tx.binned(key, value).transpose());
                 entries.collect::<TxResult<Vec<Binned>>>()
             })?;
-            all.extend(entries);
+            entries.into_iter().for_each(&mut each);
             match next {
                 Some(next) => from = next,
-                None => return Ok(BinTree::new(volume, self.bin_viewer(ctx, volume), all)),
+                None => return Ok(()),
             }
         }
     }
 
-    /// Paths of all entries of a bin that its viewer may see, in its order.
-    pub(crate) fn bin_paths(&self, tree: &BinTree) -> Vec<(String, Binned)> {
-        let mut known: FxHashMap<NodeId, String> = FxHashMap::default();
-        let mut path = |entry: &Binned| {
-            let (dir, names) = tree.place(entry);
-            let above = known.entry(dir).or_insert_with(|| self.describe(dir));
-            let names: Vec<_> = names.iter().map(|n| String::from_utf8_lossy(n)).collect();
-            format!("{}/{}", above.trim_end_matches('/'), names.join("/"))
-        };
-        let shown = tree.all.iter().filter(|e| tree.shows(e));
-        shown.map(|e| (path(e), e.clone())).collect()
+    /// The bin of a volume for somebody who looks at it. `files`: also what is no directory.
+    pub(crate) fn bin_tree(&self, ctx: &Ctx, volume: u32, files: bool) -> Result<BinTree> {
+        let mut tree = BinTree::new(volume, self.bin_viewer(ctx, volume));
+        self.each_binned(volume, |entry| {
+            if entry.kind == Kind::Dir || files && tree.shows(&entry) {
+                tree.add(entry);
+            }
+        })?;
+        Ok(tree)
     }
 
     /// What has this path, or had it.
@@ -232,7 +230,7 @@ impl Shard {
                 _ => break,
             }
         }
-        let tree = self.bin_tree(ctx, dir.volume())?;
+        let tree = self.bin_tree(ctx, dir.volume(), true)?;
         let mut found = Found { tree, dirs: vec![1], removed: None };
         for (n, name) in names[passed..].iter().enumerate() {
             let is_last = passed + n + 1 == names.len();
