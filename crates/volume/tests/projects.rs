@@ -3,7 +3,8 @@
 
 use crate::rig::{Rig, noise};
 use leeward_env::{Ctx, Groups};
-use leeward_fs::{Error, Make, NodeId, Op, Precondition, SetAttr};
+use leeward_fs::rights::{ACL, tag};
+use leeward_fs::{Error, Make, NodeId, Op, Precondition, SetAttr, XattrMode};
 use leeward_volume::admin::{
     self, Budget, Failure, GroupCreate, ProjectCreate, ProjectDetails, ProjectInfo, ProjectMove,
     ProjectRemove, ProjectSet, ProjectShow, PropertyChanges, QuotaSet, SnapCreate, SnapRemove, VolumeCreate,
@@ -589,6 +590,100 @@ fn what_is_in_a_bin_comes_back_where_it_was() {
     rig.dir("/p/a/secret");
     assert_eq!(errno(rig.ask_as(&alice, &restore(None))), libc::EEXIST, "another directory of the name");
     rig.admin(&restore(None));
+    rig.clean();
+}
+
+fn mode(rig: &Rig, path: &str) -> u32 {
+    rig.attr(rig.at(path).expect(path)).mode & 0o7777
+}
+
+#[test]
+fn restores_show_nothing_where_a_directory_was_opened_since() {
+    let (rig, alice) = secret();
+    let chmod = |mode| {
+        let node = rig.at("/p/a/secret").expect("there");
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        rig.call(Op::SetAttr { node, set }).expect("set");
+    };
+    let restore = |path: &str, name: &str, what: &str| {
+        let (path, name, what) = (path.into(), name.into(), what.into());
+        rig.ask_as(&alice, &admin::SnapRestore { path, name, what, to: None, in_place: true })
+    };
+    rig.unlink("/p/a/secret/text");
+    let from_above = format!("_s_{}", rig.at("/p/a").expect("there").0);
+    for opened in [0o701, 0o755] {
+        chmod(opened);
+        assert_eq!(errno(restore("/p/a", "s", "secret/text")), libc::EPERM, "{opened:o}");
+        assert_eq!(errno(restore("/p/a/secret", &from_above, "")), libc::EPERM, "{opened:o}");
+    }
+    chmod(0o500);
+    restore("/p/a/secret", &from_above, "").expect("all of it, no more open than it was");
+    chmod(0o700);
+    rig.unlink("/p/a/secret/text");
+    restore("/p/a", "s", "secret/text").expect("as open as it was");
+    // moved where others come
+    rig.unlink("/p/a/secret/text");
+    rig.dir("/p/a/open");
+    rig.rename("/p/a/secret", "/p/a/open/secret").expect("renamed");
+    assert_eq!(errno(restore("/p/a/open/secret", &from_above, "text")), libc::EPERM);
+    rig.rename("/p/a/open/secret", "/p/a/secret").expect("renamed");
+    // the whole comes back as closed as it was
+    chmod(0o755);
+    restore("/p/a", "s", "").expect("in a directory of her own");
+    assert_eq!((mode(&rig, "/p/a/secret"), mode(&rig, "/p/a/secret/text")), (0o700, 0o644));
+    rig.clean();
+}
+
+#[test]
+fn what_others_get_back_from_a_bin_is_for_its_owner() {
+    let (rig, alice) = secret();
+    let restore = |ctx: &Ctx, path: &str| {
+        let request = admin::BinRestore { path: path.into(), to: None, at_secs: None };
+        rig.ask_as(ctx, &request).expect("restored");
+    };
+    let set = |path: &str, mode| {
+        let node = rig.at(path).expect("there");
+        rig.call(Op::SetAttr { node, set: SetAttr { mode: Some(mode), ..SetAttr::default() } }).expect("set");
+    };
+    // an ACL lets 1002 read
+    let entries: [(u16, u16, u32); 5] = [
+        (tag::USER_OBJ, 6, u32::MAX),
+        (tag::USER, 4, 1002),
+        (tag::GROUP_OBJ, 4, u32::MAX),
+        (tag::MASK, 4, u32::MAX),
+        (tag::OTHER, 4, u32::MAX),
+    ];
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, perm, id) in entries {
+        acl.extend([&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    let node = rig.at("/p/a/secret/text").expect("there");
+    let has_acl = || rig.call(Op::GetXattr { node, name: ACL }).is_ok();
+    rig.call(Op::SetXattr { node, name: ACL, value: &acl, mode: XattrMode::Set }).expect("set");
+    let root = Ctx::user(0, 0);
+    rig.unlink("/p/a/secret/text");
+    set("/p/a/secret", 0o755);
+    restore(&root, "/p/a/secret/text");
+    assert_eq!((mode(&rig, "/p/a/secret/text"), has_acl()), (0o644, true));
+    rig.unlink("/p/a/secret/text");
+    restore(&alice, "/p/a/secret/text");
+    assert_eq!((mode(&rig, "/p/a/secret/text"), has_acl()), (0o600, false));
+    assert_eq!(rig.read("/p/a/secret/text").expect("read"), b"secret");
+    rig.clean();
+    // a tree: its top is closed, and so is what is below
+    set("/p/a/secret/text", 0o644);
+    rig.unlink("/p/a/secret/text");
+    let dir = rig.at("/p/a").expect("there");
+    rig.call(Op::RmDir { dir, name: b"secret" }).expect("removed");
+    restore(&alice, "/p/a/secret");
+    assert_eq!((mode(&rig, "/p/a/secret"), mode(&rig, "/p/a/secret/text")), (0o700, 0o644));
+    // her own
+    let mine = rig.file("/p/a/mine", b"mine");
+    let own = SetAttr { uid: Some(ALICE), mode: Some(0o644), ..SetAttr::default() };
+    rig.call(Op::SetAttr { node: mine, set: own }).expect("set");
+    rig.unlink("/p/a/mine");
+    restore(&alice, "/p/a/mine");
+    assert_eq!(mode(&rig, "/p/a/mine"), 0o644);
     rig.clean();
 }
 

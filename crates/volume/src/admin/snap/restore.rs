@@ -6,7 +6,8 @@ use crate::admin::{Caller, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::snapshots::restore::Restore;
 use leeward_env::Ctx;
-use leeward_fs::{Error, Usage};
+use leeward_fs::rights::ACL;
+use leeward_fs::{Error, NodeId, Usage};
 use serde::{Deserialize, Serialize};
 
 /// Brings back a file or a tree from a snapshot, with progress. No data is copied.
@@ -51,12 +52,15 @@ impl Request for SnapRestore {
         }
         let (above, leaf) = target.rsplit_once('/').unwrap_or(("", target));
         let parent = if all_of_dir { dir } else { shard.node_at(above)? };
-        if caller.ctx.delegate.is_some() && caller.ctx.uid != 0 && !all_of_dir {
+        if caller.ctx.delegate.is_some() && caller.ctx.uid != 0 {
             let above = what.rsplit_once('/').map_or("", |(above, _)| above);
             let was = shard.transact(&Ctx::system(), |tx| tx.in_snapshot(dir, epoch, above.as_bytes()));
             let was = was.map_err(about(format_args!("{above} in snapshot {name} of {path}")))?;
             if to.is_some() || was.inode() != parent.inode() {
                 return Err(not_where_it_was(path, name));
+            }
+            if !shard.is_as_closed(caller.ctx, was, parent).map_err(about(path))? {
+                return Err(more_open(path, name));
             }
         }
         if shard.is_copy(parent.volume()) {
@@ -73,6 +77,37 @@ impl Request for SnapRestore {
         shard.invalidate_inode(parent);
         Ok(Restored(done))
     }
+}
+
+impl Shard {
+    /// Whether nobody gets to a directory who could not when it was as a snapshot shows it (`was`):
+    /// it and those above it, up to the volume's root, are the same, and nobody has rights there
+    /// that he had not. What is the caller's own he could have opened then.
+    fn is_as_closed(&self, ctx: &Ctx, mut was: NodeId, mut is: NodeId) -> leeward_fs::Result<bool> {
+        let look = |node| self.transact(&Ctx::system(), |tx| Ok((tx.inode(node)?, tx.xattr(node, ACL)?)));
+        loop {
+            let ((then, acl_then), (now, acl_now)) = (look(was)?, look(is)?);
+            let is_own = [then.uid, now.uid] == [ctx.uid; 2];
+            let is_of_same = (then.uid, then.gid, acl_then) == (now.uid, now.gid, acl_now);
+            let adds_nothing = is_of_same && now.mode & !then.mode & 0o777 == 0;
+            if was.inode() != is.inode() || !(is_own || adds_nothing) {
+                return Ok(false);
+            }
+            if is.inode() == NodeId::ROOT.inode() {
+                return Ok(true);
+            }
+            (was, is) = (NodeId::new(was.volume(), then.parent), NodeId::new(is.volume(), now.parent));
+        }
+    }
+}
+
+/// Where others may read it now who could not then.
+fn more_open(path: &str, name: &str) -> Failure {
+    let message = format!(
+        "the directory that it was in, or one above that, was moved or is open to others than it was in snapshot \
+         {name}: close it as it was, or let the owners copy their files, with cp -a, from {path}/.snap/{name}"
+    );
+    Failure::new(libc::EPERM, message)
 }
 
 /// Elsewhere others may read it who may not where it was.

@@ -5,7 +5,7 @@
 //! directories before their content.
 
 use super::STEP_ENTRIES;
-use crate::format::inode::{BinRecord, Dentry, Stats, time};
+use crate::format::inode::{BinRecord, Dentry, Inode, Stats, time};
 use crate::format::keys;
 use crate::ops::check_name;
 use crate::ops::flags::may_add_name;
@@ -13,7 +13,7 @@ use crate::paths::{DirPaths, ShownPath};
 use crate::shard::Shard;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
-use leeward_fs::{Error, Kind, NodeId, Result, Usage};
+use leeward_fs::{Error, Kind, NodeId, Result, Usage, rights};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// An entry of the bin.
@@ -115,6 +115,8 @@ struct RestoreRun<'a> {
     ctx: &'a Ctx,
     tree: &'a BinTree,
     at: i64,
+    /// Whether it goes to another place.
+    moves: bool,
     /// Where directories of the bin are now: themselves, or the one that has their name.
     places: FxHashMap<u64, NodeId>,
     /// Entries whose place is taken by such a directory.
@@ -128,11 +130,25 @@ impl RestoreRun<'_> {
     fn takes(&self, entry: &Binned) -> bool {
         entry.removed_secs() <= self.at && self.tree.shows(entry)
     }
+
+    /// Whether it is somebody else's, and restored by who looks after the project.
+    fn is_of_another(&self, entry: &Binned) -> bool {
+        self.tree.viewer == 0 && ![0, entry.owner].contains(&self.ctx.uid)
+    }
+
+    /// Whether an entry comes back to `dir` with rights for its owner only: of a directory that was
+    /// there all the time nobody knows who could get to it then. Below one that comes back with it,
+    /// an entry is as closed as that.
+    fn closes(&self, entry: &Binned, dir: NodeId) -> bool {
+        let comes_along = !self.moves && self.places.get(&dir.inode()) == Some(&dir);
+        self.is_of_another(entry) && !comes_along
+    }
 }
 
 impl Tx<'_> {
     /// Gives an entry of the bin a name. [`Error::NotFound`] when it is not in the bin any more.
-    fn restore_binned(&mut self, entry: &Binned, to: NodeId, name: &[u8]) -> TxResult<()> {
+    /// `closed`: only its owner keeps rights.
+    fn restore_binned(&mut self, entry: &Binned, to: NodeId, name: &[u8], closed: bool) -> TxResult<()> {
         let (key, node) = (keys::binned(entry.node, entry.stamp), entry.node);
         if self.get(&key)?.is_none() {
             return Err(Error::NotFound.into());
@@ -156,6 +172,9 @@ impl Tx<'_> {
         inode.binned = false;
         inode.nlink = if is_dir { 2 } else { 1 };
         inode.times[time::C] = self.now;
+        if closed {
+            self.close(node, &mut inode)?;
+        }
         if inode.linked {
             self.add_link(node, to, 1)?;
         }
@@ -172,6 +191,18 @@ impl Tx<'_> {
             Fail::Quota { .. } | Fail::Owner(_) => Error::Quota.into(),
             e => e,
         })
+    }
+
+    /// Leaves rights to the owner only.
+    fn close(&mut self, node: NodeId, inode: &mut Inode) -> TxResult<()> {
+        inode.mode &= 0o700;
+        for acl in [rights::ACL, rights::DEFAULT_ACL] {
+            if inode.xattrs > 0 && self.xattr(node, acl)?.is_some() {
+                self.remove_xattr_record(node, acl)?;
+                inode.xattrs -= 1;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a directory of the bin whose name another one has now: with all its content
@@ -267,6 +298,7 @@ impl Shard {
             ctx,
             tree,
             at,
+            moves: r.to.is_some(),
             places: FxHashMap::default(),
             merged: Vec::new(),
             done: Usage::default(),
@@ -388,7 +420,7 @@ impl Shard {
         let merges = |d: &Dentry| d.kind == Kind::Dir && d.node.volume() == dir.volume();
         match there.filter(merges) {
             // another directory of the name may let others read what this one did not
-            Some(_) if run.tree.viewer == 0 && ![0, entry.owner].contains(&run.ctx.uid) => Ok(None),
+            Some(_) if run.is_of_another(entry) => Ok(None),
             Some(there) if entry.kind == Kind::Dir => {
                 run.places.insert(entry.node.inode(), there.node);
                 run.merged.push(entry.clone());
@@ -405,7 +437,8 @@ impl Shard {
         dir: NodeId,
         name: &[u8],
     ) -> Result<()> {
-        self.transact(run.ctx, |tx| tx.restore_binned(entry, dir, name))?;
+        let closed = run.closes(entry, dir);
+        self.transact(run.ctx, |tx| tx.restore_binned(entry, dir, name, closed))?;
         self.invalidate_entry(dir, name);
         self.invalidate_inode(dir);
         self.invalidate_inode(entry.node);
