@@ -41,6 +41,8 @@ struct Table {
     complete: BTreeSet<(i64, NodeId)>,
     /// Totals of a user in a bucket.
     tallies: BTreeMap<(u32, Arc<str>), Tally>,
+    /// Totals of a user.
+    of_users: BTreeMap<u32, Tally>,
     parts: usize,
 }
 
@@ -156,8 +158,14 @@ impl Uploads {
     /// The same for all uploads in a bucket that are not complete.
     pub(crate) fn expire_bucket(&self, bucket: &str) {
         let mut table = self.0.lock();
-        let of_bucket = table.all.iter().filter(|(_, upload)| upload.record.bucket() == bucket);
-        let of_bucket: Vec<NodeId> = of_bucket.map(|(id, _)| *id).collect();
+        let prefix = format!("{bucket}/");
+        let users = table.tallies.keys().filter(|(_, of)| **of == *bucket).map(|(uid, _)| *uid);
+        let mut of_bucket = Vec::new();
+        for uid in users {
+            let from = table.open.range((uid, Arc::from(&*prefix), NodeId(0))..);
+            let own = from.take_while(|(of, key, _)| *of == uid && key.starts_with(&prefix));
+            of_bucket.extend(own.map(|(.., id)| *id));
+        }
         of_bucket.into_iter().for_each(|upload| table.used(upload, i64::MIN));
     }
 
@@ -193,15 +201,8 @@ impl Uploads {
 }
 
 impl Table {
-    /// Totals of a user, except bytes of parts.
     fn of(&self, uid: u32) -> Tally {
-        let own = self.tallies.range((uid, "".into())..).take_while(|((of, _), _)| *of == uid);
-        own.fold(Tally::default(), |sum, (_, one)| Tally {
-            uploads: sum.uploads + one.uploads,
-            parts: sum.parts + one.parts,
-            note_bytes: sum.note_bytes + one.note_bytes,
-            ..sum
-        })
+        self.of_users.get(&uid).copied().unwrap_or_default()
     }
 
     fn insert(&mut self, id: NodeId, record: UploadRecord) {
@@ -274,15 +275,19 @@ impl Table {
         self.rest.insert((at, id));
     }
 
-    fn tally(&mut self, of: &UploadRecord, change: impl FnOnce(&mut Tally)) {
-        let key = (of.uid, of.bucket().into());
-        match self.tallies.entry(key) {
-            Entry::Vacant(new) => change(new.insert(Tally::default())),
-            Entry::Occupied(mut there) => {
-                change(there.get_mut());
-                if *there.get() == Tally::default() {
-                    there.remove();
-                }
+    fn tally(&mut self, of: &UploadRecord, change: impl Fn(&mut Tally)) {
+        change_tally(&mut self.tallies, (of.uid, of.bucket().into()), &change);
+        change_tally(&mut self.of_users, of.uid, &change);
+    }
+}
+
+fn change_tally<K: Ord>(tallies: &mut BTreeMap<K, Tally>, of: K, change: impl Fn(&mut Tally)) {
+    match tallies.entry(of) {
+        Entry::Vacant(new) => change(new.insert(Tally::default())),
+        Entry::Occupied(mut there) => {
+            change(there.get_mut());
+            if *there.get() == Tally::default() {
+                there.remove();
             }
         }
     }
