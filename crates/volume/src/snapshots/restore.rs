@@ -248,11 +248,10 @@ impl Tx<'_> {
 
     /// Refuses to replace a tree with snapshots taken below it, schedules, or attached volumes.
     fn check_replaceable(&self, top: NodeId) -> TxResult<()> {
-        let taken_of =
-            self.st.snapshots.of_volume(top.volume()).map(|(_, s)| NodeId::new(top.volume(), s.dir));
+        let taken_of = self.st.snapshots.dirs_in(top.volume());
         let attached =
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
-        let scheduled = self.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == top.volume());
+        let scheduled = self.st.schedules.dirs_in(top.volume());
         let places = self.st.projects.places_in(top.volume());
         for dir in taken_of.chain(attached).chain(scheduled).chain(places) {
             if self.is_below(dir, top)? {
@@ -269,20 +268,24 @@ impl Tx<'_> {
     /// `Busy`: a snapshot below is locked.
     pub(crate) fn drop_kept_below(&mut self, top: NodeId, clock: i64) -> TxResult<()> {
         let volume = top.volume();
-        let of_volume = self.st.snapshots.of_volume(volume);
-        let taken: Vec<(u32, u64, bool)> =
-            of_volume.map(|(epoch, s)| (epoch, s.dir, s.locked_until_secs > clock)).collect();
-        for (epoch, dir, is_locked) in taken {
-            if !self.is_below(NodeId::new(volume, dir), top)? {
+        let mut taken: Vec<NodeId> = self.st.snapshots.dirs_in(volume).collect();
+        taken.sort_unstable();
+        for dir in taken {
+            if !self.is_below(dir, top)? {
                 continue;
             }
-            if is_locked {
-                return Err(Error::Busy.into());
+            let of_dir = self.st.snapshots.of_dir(volume, dir.inode()).into_iter().flatten();
+            let epochs: Vec<u32> = of_dir.map(|(_, epoch)| *epoch).collect();
+            for epoch in epochs {
+                let record = self.st.snapshots.get(volume, epoch);
+                if record.is_some_and(|s| s.locked_until_secs > clock) {
+                    return Err(Error::Busy.into());
+                }
+                self.then(Effect::RemoveSnapshot { volume, epoch });
             }
-            self.then(Effect::RemoveSnapshot { volume, epoch });
         }
-        let scheduled: Vec<NodeId> = self.st.schedules.iter().map(|(dir, ..)| dir).collect();
-        for dir in scheduled.into_iter().filter(|dir| dir.volume() == volume) {
+        let scheduled: Vec<NodeId> = self.st.schedules.dirs_in(volume).collect();
+        for dir in scheduled {
             if self.is_below(dir, top)? {
                 self.drop_schedule(dir);
             }

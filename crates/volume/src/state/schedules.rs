@@ -50,6 +50,12 @@ impl Schedules {
         self.by_dir.iter().map(|(dir, s)| (*dir, s.record, s.error.as_deref()))
     }
 
+    /// Directories of a volume that have one.
+    pub(crate) fn dirs_in(&self, volume: u32) -> impl Iterator<Item = NodeId> {
+        let of_volume = NodeId::new(volume, 0)..NodeId::new(volume + 1, 0);
+        self.by_dir.range(of_volume).map(|(dir, _)| *dir)
+    }
+
     /// A schedule that is due, and for which time.
     pub(crate) fn due(&mut self, now: i64, snapshots: &Snapshots) -> Option<(NodeId, ScheduleRecord, i64)> {
         self.by_dir.iter_mut().find_map(|(dir, s)| {

@@ -16,7 +16,7 @@ use crate::format::inode::SnapshotRecord;
 use crate::format::keys::EpochPair;
 use leeward_env::Nanos;
 use leeward_fs::flows::UserOrGroup;
-use leeward_fs::{DIRECTORIES_FIRST, VIEW_END, VIEW_FIRST};
+use leeward_fs::{DIRECTORIES_FIRST, NodeId, VIEW_END, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,6 +213,12 @@ impl Snapshots {
     /// Snapshots taken of one directory, by name.
     pub fn of_dir(&self, volume: u32, dir: u64) -> Option<&BTreeMap<Box<[u8]>, u32>> {
         self.volumes.get(&volume)?.by_dir.get(&dir)
+    }
+
+    /// Directories of a volume of which there are snapshots.
+    pub(crate) fn dirs_in(&self, volume: u32) -> impl Iterator<Item = NodeId> {
+        let dirs = self.volumes.get(&volume).into_iter().flat_map(|v| v.by_dir.keys());
+        dirs.map(move |dir| NodeId::new(volume, *dir))
     }
 
     /// A new snapshot.
