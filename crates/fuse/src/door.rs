@@ -743,7 +743,7 @@ fn answer_lookup<B: Backend>(to: Answer, entry: EntryTo<B>) -> impl FnOnce(Resul
     }
 }
 
-fn make_file<'a>((dir, name): (NodeId, &'a [u8]), (mode, umask): (u32, u32)) -> Op<'a> {
+fn make_file((dir, name): (NodeId, &[u8]), (mode, umask): (u32, u32)) -> Op<'_> {
     Op::Make { dir, name, make: Make::File, mode: mode & 0o7777, umask }
 }
 
