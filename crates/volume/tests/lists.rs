@@ -8,7 +8,9 @@ use leeward_env::{Ctx, Groups};
 use leeward_fs::flows::UserOrGroup::{self, Group, User};
 use leeward_fs::{Entry, Fs, Make, NodeId, Op, Precondition, SetAttr};
 use leeward_pool::DirStore;
-use leeward_volume::admin::{self, AnyRequest, ChangeKind, EventFilter, OwnerInfo, OwnerUsage, PropertyChanges};
+use leeward_volume::admin::{
+    self, AnyRequest, ChangeKind, EventFilter, OwnerInfo, OwnerUsage, PropertyChanges,
+};
 use leeward_volume::format::keys::{self, tag};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeSet;
