@@ -218,6 +218,11 @@ struct Recall {
 }
 
 impl Client {
+    /// Whether nothing was heard of it for so long that its leases may be taken.
+    fn is_silent(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.renewed) >= TAKEN_AFTER
+    }
+
     /// Whether it has not answered a recall in time.
     fn is_stuck(&self, now: Nanos) -> bool {
         self.is_stuck_for(ANSWER_TIME, now)
@@ -368,7 +373,7 @@ impl Leases {
     /// Forgets clients that have ended and cannot use their leases any more.
     pub fn forget_ended(&self) {
         let now = self.0.env.awake();
-        let is_over = |c: &Client| c.ended && now.saturating_sub(c.renewed) >= TAKEN_AFTER;
+        let is_over = |c: &Client| c.ended && c.is_silent(now);
         let clients = self.0.table.lock();
         let over: Vec<_> = clients.clients.iter().filter(|(_, c)| is_over(c)).map(|(id, _)| *id).collect();
         drop(clients);
@@ -403,18 +408,27 @@ impl Leases {
         Keepalive::Renewed
     }
 
+    /// The connection of a client is lost: it may not have heard what it was asked for.
+    pub fn lost(&self, client: ClientId) {
+        if let Some(c) = self.0.table.lock().clients.get_mut(&client) {
+            c.was_heard = false;
+        }
+    }
+
     /// Whether anybody has leases, so that changes may conflict.
     pub fn are_used(&self) -> bool {
         self.0.used.load(Ordering::Acquire)
     }
 
     /// Gives a client leases on what it reads now, where no change waits. Called under the lock
-    /// under which it reads; [`take_granted`] says on which it has them.
+    /// under which it reads; [`take_granted`] says on which it has them. A client that was silent
+    /// gets some when it has said that it is there: they would be taken at once.
     pub fn grant(&self, client: ClientId, nodes: &[NodeId]) {
+        let now = self.0.env.awake();
         let mut table = self.0.table.lock();
         let table = &mut *table;
         let Some(c) = table.clients.get_mut(&client) else { return };
-        if c.ended || c.none_until > 0 && c.none_until > self.0.env.awake() {
+        if c.ended || c.is_silent(now) || c.none_until > now {
             return;
         }
         let mut granted = Vec::with_capacity(nodes.len());
@@ -452,7 +466,8 @@ impl Leases {
         let table = &mut *table;
         let Some(c) = table.clients.get(&client) else { return };
         let are_many = table.count > LEASES_MAX / 2 || c.leases.len() > LEASES_OF_CLIENT_MAX / 2;
-        if c.ended || c.none_until > now || are_many || self.0.ends_exclusive.load(Ordering::Acquire) {
+        let may_have_some = !c.ended && !c.is_silent(now) && c.none_until <= now && !are_many;
+        if !may_have_some || self.0.ends_exclusive.load(Ordering::Acquire) {
             return;
         }
         let mut granted = Vec::new();
@@ -689,8 +704,7 @@ impl Recalling {
             last = table.holder(*first, false).or(last);
             let mut taken = false;
             for other in others {
-                let is_over = |c: &&mut Client| now.saturating_sub(c.renewed) >= TAKEN_AFTER;
-                let Some(c) = table.clients.get_mut(&other).filter(is_over) else { continue };
+                let Some(c) = table.clients.get_mut(&other).filter(|c| c.is_silent(now)) else { continue };
                 if c.is_expelled {
                     // somebody else is at it
                     continue;
@@ -822,6 +836,47 @@ mod tests {
             (Keepalive::Taken(1), Keepalive::Taken(1))
         );
         assert_eq!(leases.keepalive(2, 1, false), Keepalive::Renewed);
+    }
+
+    /// Else it would lose them at once, and could never come back.
+    #[test]
+    fn who_was_silent_gets_leases_when_it_has_said_that_it_is_there() {
+        let (env, leases, _) = leases();
+        let granted_alone = || {
+            take_granted();
+            leases.grant_alone(2, &[A]);
+            take_granted().exclusive
+        };
+        granted(&leases, 2, &[A]);
+        env.advance(Duration::from_nanos(TAKEN_AFTER));
+        assert_eq!((granted(&leases, 2, &[B]), granted_alone()), (vec![], vec![]), "not taken yet");
+        leases.recall(1, &[A]).wait();
+        assert_eq!(leases.keepalive(2, 0, false), Keepalive::Taken(1));
+        assert!(granted(&leases, 2, &[A]).is_empty(), "it does not know that yet");
+        leases.recall(1, &[A]).wait();
+        assert_eq!(leases.figures().2, 1, "nothing more is taken from it");
+        assert_eq!(leases.keepalive(2, 1, false), Keepalive::Renewed);
+        assert_eq!((granted(&leases, 2, &[A]), granted_alone()), (vec![A], vec![A]));
+    }
+
+    /// What it was asked for, and that it is not answered, may not have reached it.
+    #[test]
+    fn who_has_lost_its_connection_is_silent() {
+        for is_lost in [false, true] {
+            let (env, leases, _) = leases();
+            granted(&leases, 2, &[A]);
+            let recalling = leases.recall(1, &[A]);
+            env.advance(Duration::from_nanos(ANSWER_TIME + 1));
+            assert_eq!(leases.keepalive(2, 0, false), Keepalive::Silence);
+            if is_lost {
+                leases.lost(2);
+            }
+            env.advance(Duration::from_nanos(TAKEN_AFTER));
+            recalling.wait();
+            drop(recalling);
+            let _ = (leases.keepalive(2, 0, false), leases.keepalive(2, 1, false));
+            assert_eq!(granted(&leases, 2, &[A]).len(), usize::from(is_lost), "was it there: {}", !is_lost);
+        }
     }
 
     #[test]

@@ -158,6 +158,9 @@ impl Target for Served {
 
     fn advance(&self, ms: u32) {
         self.cell.advance(ms);
+        for client in [1, 2] {
+            self.cell.cell.leases().keepalive(client, 0, false);
+        }
     }
 
     fn allocation(&self) -> Allocation {

@@ -2,10 +2,12 @@
 //! done once, and the server holds for a client what the client holds.
 
 use crate::rig;
+use crate::rig::fake::Fake;
 use crate::rig::proxy::{Fate, Proxy, WHOLE};
 use crate::rig::{Random, Rig, lookup, make, read, user, write};
 use leeward_env::Env;
 use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply};
+use leeward_remote::message::{Standing, ToClient};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use std::collections::BTreeMap;
@@ -203,20 +205,91 @@ fn closes(rig: &Rig, fate: Fate, wait: Duration) {
     client.close();
 }
 
+/// A client whose requests wait no longer for a server that is away.
+fn limited(env: &Env, at: SocketAddr, timeout: Duration) -> Client {
+    let keys = leeward_remote::Keys::from_seed(&[1; 32]).expect("keys");
+    let options = leeward_remote::ClientOptions {
+        server: at.to_string(),
+        key: rig::server_keys().public(),
+        invitation: None,
+        timeout: Some(timeout),
+        cache: None,
+        died: None,
+    };
+    Client::connect(env, &keys, &options).expect("connected")
+}
+
+/// What a request comes to that waits no longer, where the server does this, which is told when it
+/// is answered.
+fn limited_with(
+    timeout: Duration,
+    server: impl FnOnce(&Fake, &AtomicBool) + Send + 'static,
+) -> leeward_fs::Result<Reply> {
+    let (env, fake) = (Env::real(), Fake::new());
+    let (at, clock, (send, answer)) = (fake.at(), env.clone(), channel());
+    let answered = Arc::new(AtomicBool::new(false));
+    let is_answered = answered.clone();
+    let asking = move || {
+        let client = limited(&clock, at, timeout);
+        let _ = send.send(client.call(&user(0), Op::GetAttr { node: NodeId(9) }));
+        answered.store(true, Ordering::Release);
+        client.close();
+    };
+    let serving = move || server(&fake, &is_answered);
+    all_end(&env, vec![Box::new(asking), Box::new(serving)]);
+    answer.recv().expect("an answer")
+}
+
+/// A request that the server has been at for long when it goes away, which is back soon.
+#[test]
+fn a_time_limit_counts_from_when_the_server_went_away() {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let answer = limited_with(LIMIT, |fake, answered| {
+        let mut peer = fake.welcome(Standing::New, 1);
+        peer.begin();
+        let slot = peer.operation();
+        // it says each second that it is there
+        peer.pings(LIMIT.as_secs() as usize + 2);
+        drop(peer);
+        fake.hang_up();
+        let mut peer = fake.welcome(Standing::Resumed, 1);
+        peer.say(&ToClient::Ready);
+        assert_eq!(peer.operation(), slot);
+        peer.answer(slot, Err(Error::Stale), None);
+        // who hangs up takes back what was not read
+        while !answered.load(Ordering::Acquire) {
+            Env::real().sleep(Duration::from_millis(5));
+        }
+    });
+    assert_eq!(answer, Err(Error::Stale));
+}
+
+/// It is connected, and takes no calls.
+#[test]
+fn a_time_limit_counts_while_the_server_recovers() {
+    let answer = limited_with(Duration::from_millis(500), |fake, answered| {
+        let mut peer = fake.welcome(Standing::New, 1);
+        peer.begin();
+        let _ = peer.operation();
+        drop(peer);
+        let mut peer = fake.welcome(Standing::Known, 2);
+        peer.asks_again(&[]);
+        for _ in 0..20 {
+            peer.pings(1);
+            if answered.load(Ordering::Acquire) {
+                return;
+            }
+        }
+        panic!("the request waits on");
+    });
+    assert!(matches!(answer, Err(Error::Io(_))), "{answer:?}");
+}
+
 #[test]
 fn with_a_time_limit_requests_fail_while_the_server_is_away_and_work_again_after_it() {
     let mut rig = Rig::new();
     rig.know(1, "limited", Grant::default());
-    let keys = leeward_remote::Keys::from_seed(&[1; 32]).expect("keys");
-    let options = leeward_remote::ClientOptions {
-        server: rig.at.to_string(),
-        key: rig::server_keys().public(),
-        invitation: None,
-        timeout: Some(Duration::from_millis(500)),
-        cache: None,
-        died: None,
-    };
-    let client = Client::connect(&rig.env, &keys, &options).expect("connected");
+    let client = limited(&rig.env, rig.at, Duration::from_millis(500));
     rig.server = None;
     let begun = rig.env.now();
     // not the root's attributes, which are kept for those who unmount
@@ -348,10 +421,22 @@ impl Model {
     fn write(&mut self, node: NodeId) {
         let len = if self.random.below(10) == 0 { 300_000 } else { 100 };
         let data: Vec<u8> = (0..1 + self.random.below(len)).map(|at| (at + self.made) as u8).collect();
-        assert_eq!(write(&self.client, node, &data), Ok(data.len() as u64));
-        let content = self.contents.get_mut(&node).expect("a file");
-        let kept = content.split_off(data.len().min(content.len()));
-        *content = [data, kept].concat();
+        let written = write(&self.client, node, &data);
+        let written = self.known(written);
+        let before = self.contents[&node].clone();
+        let after = [&data, before.get(data.len()..).unwrap_or_default()].concat();
+        let is = match written {
+            Some(len) => {
+                assert_eq!(len, data.len() as u64);
+                after
+            }
+            None => {
+                let is = read(&self.client, node).expect("read");
+                assert!(is == before || is == after, "something else than before or after");
+                is
+            }
+        };
+        self.contents.insert(node, is);
     }
 
     fn unlink(&mut self, name: &str) {

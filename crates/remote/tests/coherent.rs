@@ -348,6 +348,12 @@ fn a_client_that_is_cut_off_is_waited_for_six_seconds() {
     assert_eq!((figures().1, figures().2), (recalls + 1, taken + 1), "nothing is kept any more");
     proxy.hold(false);
     assert_eq!(lookup(&a, ROOT, b"file").expect("found").mode, 0o640, "old attributes");
+    // it is there again, and not taken for silent because of the time before
+    let connections = proxy.connections();
+    assert_eq!(a.call(&user(0), Op::Append { node: file, data: b"more" }), Ok(Reply::Written(4)));
+    chmod(file, 0o600);
+    assert_eq!((figures().2, proxy.connections()), (taken + 1, connections));
+    assert_eq!(lookup(&a, ROOT, b"file").map(|attr| (attr.mode, attr.size)), Ok((0o600, 4)));
 }
 
 /// While a rename is under way another client puts another inode under its new name. The client

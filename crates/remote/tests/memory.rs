@@ -128,10 +128,14 @@ fn pings_and_repeated_calls_that_nobody_reads_fill_no_memory() {
         let name = format!("{number:0>250}");
         make(&good, ROOT, name.as_bytes()).expect("made");
     }
-    let (mut lists, _) = Raw::welcomed(&rig, BAD, None);
+    let (mut repeated, _) = Raw::welcomed(&rig, BAD, None);
     let list = Op::List { dir: ROOT, after: b"", limit: 1000, attrs: true };
     let call = frame(&ToServer::Call(slot(0, 1), Call::Op(root(), list)));
-    send_all(&mut lists, &call.repeat(10_000));
+    send_all(&mut repeated, &call.repeat(10_000));
+    // the answer to a change is kept, and given as often as it is asked for
+    let change = Op::Make { dir: ROOT, name: b"x", make: Make::File, mode: 0o644, umask: 0 };
+    let call = frame(&ToServer::Call(slot(1, 1), Call::Op(root(), change)));
+    send_all(&mut repeated, &call.repeat(1_500_000));
     goes_on(&good);
     let grown = memory().saturating_sub(before);
     assert!(grown < 150 << 20, "{} MiB for what nobody reads", grown >> 20);

@@ -6,7 +6,7 @@ use crate::rig::fake::{Fake, Peer};
 use crate::rig::{Rig, make, read, user, write};
 use leeward_env::{Env, Told};
 use leeward_fs::{Error, NodeId, Op, Reply, Watcher};
-use leeward_remote::message::{SLOTS_MAX, Standing, ToClient};
+use leeward_remote::message::{Call, SLOTS_MAX, Standing, ToClient, ToServer, message};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use std::net::SocketAddr;
@@ -99,6 +99,52 @@ fn what_an_ended_session_was_told_is_asked_for_again_by_the_next_one() {
         peer
     });
     assert_eq!(synced, Ok(Reply::Done));
+}
+
+/// The server, the same or another one, knows the session no more. The write may have been done,
+/// and others have written since: it is not done again, and its program hears that.
+#[test]
+fn a_write_of_a_session_that_has_ended_is_not_repeated() {
+    for instance in [1, 2] {
+        let (env, fake) = (Env::real(), Fake::new());
+        let at = fake.at();
+        let asking = move || {
+            let client = rig::client(&env, at, [3; 32], None).expect("connected");
+            let written = write(&client, FILE, b"data");
+            assert!(client.call(&user(0), Op::GetAttr { node: FILE }).is_err(), "it answers so");
+            client.close();
+            written
+        };
+        let asking = std::thread::Builder::new().spawn(asking).expect("a thread");
+        let mut peer = fake.welcome(Standing::New, 1);
+        peer.begin();
+        let _ = peer.operation();
+        drop(peer);
+        let mut peer = fake.welcome(Standing::New, instance);
+        peer.say(&ToClient::Ready);
+        let bytes = peer.hear();
+        let Ok(ToServer::Call(slot, Call::Op(_, Op::GetAttr { node: FILE }))) = message(&bytes) else {
+            panic!("something else is asked for")
+        };
+        peer.answer(slot, Err(Error::Stale), None);
+        let written = asking.join().expect("no panic");
+        assert!(matches!(&written, Err(Error::Io(why)) if why.contains("is not known")), "{written:?}");
+    }
+}
+
+/// What comes with the welcome is heard, though nothing comes after it.
+#[test]
+fn a_client_hears_what_comes_together_with_its_welcome() {
+    let (env, fake) = (Env::real(), Fake::new());
+    let at = fake.at();
+    let connecting = move || rig::client(&env, at, [3; 32], None);
+    let connecting = std::thread::Builder::new().spawn(connecting).expect("a thread");
+    let mut peer = fake.welcome_and(Standing::New, 1, &[ToClient::Ready]);
+    let slot = peer.operation_of_silent();
+    peer.answer(slot, Err(Error::Stale), None);
+    let slot = peer.operation();
+    peer.answer(slot, Err(Error::Stale), None);
+    connecting.join().expect("no panic").expect("connected").close();
 }
 
 /// Calls that must not be done twice, and that no server remembers.

@@ -284,11 +284,10 @@ fn a_list_that_is_asked_for_again_gives_its_references_once() {
     let (mut raw, session) = Raw::welcomed(&rig, BAD, None);
     let op = Op::List { dir: ROOT, after: b"", limit: 100, attrs: true };
     let listed = raw.call(slot(0, 1), root(), op).and_then(Reply::entries).expect("listed");
-    for _ in 0..3 {
+    for _ in 0..4 {
+        (raw, _) = Raw::welcomed(&rig, BAD, Some(session));
         assert_eq!(raw.call(slot(0, 1), root(), op), Ok(Reply::Entries(listed.clone())));
     }
-    let (mut raw, _) = Raw::welcomed(&rig, BAD, Some(session));
-    assert_eq!(raw.call(slot(0, 1), root(), op), Ok(Reply::Entries(listed.clone())));
     let held = || rig.server().sessions().iter().find(|s| s.host == "bad").map(|s| s.inodes);
     let told =
         listed.iter().filter(|entry| entry.attr.is_some()).map(|entry| (entry.node, 1)).collect::<Vec<_>>();
@@ -297,6 +296,44 @@ fn a_list_that_is_asked_for_again_gives_its_references_once() {
     assert!(matches!(raw.hear(), Ok(ToClient::Answer(_, Ok(Reply::Done), ..))));
     assert_eq!(held(), Some(0));
     raw.say(&ToServer::Bye);
+    rig.settles(1, 1);
+    goes_on(&rig, &good);
+}
+
+/// A call is at work while its client connects again, and is answered there. The client may have
+/// said it once more before it heard that, and goes on with the next call in the slot.
+#[test]
+fn a_call_that_this_connection_has_answered_is_not_run_again() {
+    let (rig, good) = rig();
+    rig.know(2, "alone", Grant::default());
+    let (mut alone, _) = Raw::welcomed(&rig, 2, None);
+    let op = Op::Make { dir: ROOT, name: b"dir", make: Make::Dir, mode: 0o755, umask: 0 };
+    let dir = alone.call(slot(0, 1), root(), op).and_then(Reply::attr).expect("made").node;
+    let is_alone = (1..10).any(|number| {
+        let op = Op::Make { dir, name: &[b'0' + number as u8], make: Make::File, mode: 0o644, umask: 0 };
+        alone.say(&ToServer::Call(slot(1, number), Call::Op(root(), op)));
+        match alone.hear() {
+            Ok(ToClient::Answer(_, Ok(_), leased, _)) => leased.alone().contains(&dir),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(is_alone, "an exclusive lease");
+    let ask = |number| ToServer::Call(slot(0, number), Call::Op(root(), Op::GetAttr { node: dir }));
+    let answers = |raw: &mut Raw, number| match raw.hear() {
+        Ok(ToClient::Answer(at, Ok(_), ..)) => assert_eq!(at, slot(0, number)),
+        other => panic!("{other:?}"),
+    };
+    let (mut before, session) = Raw::welcomed(&rig, BAD, None);
+    before.say(&ask(1));
+    let recall = alone.hear();
+    let Ok(ToClient::Recall { number, .. }) = recall else { panic!("{recall:?}") };
+    let (mut raw, _) = Raw::welcomed(&rig, BAD, Some(session));
+    alone.say(&ToServer::Recalled(number));
+    answers(&mut raw, 1);
+    raw.say(&ask(1));
+    raw.say(&ask(2));
+    answers(&mut raw, 2);
+    [alone, raw].iter_mut().for_each(|raw| raw.say(&ToServer::Bye));
     rig.settles(1, 1);
     goes_on(&rig, &good);
 }

@@ -276,7 +276,8 @@ impl Shared {
                 self.copies.tidy();
                 self.share_idle(&link.pipe);
                 Client(self.clone()).show_due_logins();
-                link.pipe.send(&frame(&ToServer::Ping { number: now, term: self.copies.term() }));
+                self.ping(&link.pipe);
+                self.expire();
             }
             let now = self.env.now();
             let gathers_until = link.pipe.gathered_at().map_or(Nanos::MAX, |at| at + GATHER_TIME);
@@ -295,16 +296,24 @@ impl Shared {
         }
     }
 
-    /// Gives all answers that have come; whether anything came.
+    /// Gives all answers that have come; whether anything came. Some may have come with the
+    /// welcome.
     fn receive(self: &Arc<Self>, link: &mut Link) -> io::Result<bool> {
         let mut any = false;
-        while link.pipe.receive(&mut link.inbox)? == Received::Some {
-            any = true;
+        loop {
             while let Some(said) = link.next()? {
                 self.hear(&link.pipe, said)?;
             }
+            if link.pipe.receive(&mut link.inbox)? == Received::Nothing {
+                return Ok(any);
+            }
+            any = true;
         }
-        Ok(any)
+    }
+
+    /// Says that this client is there, and which term it knows.
+    fn ping(&self, pipe: &Pipe) {
+        pipe.send(&frame(&ToServer::Ping { number: self.env.now(), term: self.copies.term() }));
     }
 
     fn hear(self: &Arc<Self>, pipe: &Arc<Pipe>, said: ToClient) -> io::Result<()> {
@@ -342,6 +351,8 @@ impl Shared {
                     Some(term) => {
                         self.drop_lost(&self.copies.taken(term));
                         self.state.lock().slots.doubt();
+                        // it gets no leases until the server has heard that
+                        self.ping(pipe);
                     }
                 }
                 Ok(())
@@ -559,7 +570,7 @@ impl Shared {
         // first: that leases were taken is heard before any answer. The kernel may not heed
         // attributes that it asked for before the connection was lost, and would go on with old
         // pages
-        pipe.send(&frame(&ToServer::Ping { number: self.env.now(), term: self.copies.term() }));
+        self.ping(pipe);
         for place in state.slots.unanswered() {
             pipe.send_large(&state.slots.sending(place));
         }
@@ -582,10 +593,8 @@ impl Shared {
         Client(self.clone()).end_closing();
     }
 
-    /// An attempt came to nothing. Requests that have waited for too long fail; all do, when the
-    /// server does not let this host in.
+    /// An attempt came to nothing.
     fn still_away(self: &Arc<Self>, unreachable: &Unreachable) {
-        let now = self.env.now();
         let mut state = self.state.lock();
         let Phase::Away(away) = &mut state.phase else { return };
         let why = unreachable.to_string();
@@ -593,16 +602,23 @@ impl Shared {
             tracing::warn!("{}: {why}", self.server);
         }
         *away = Away { why, refused: matches!(unreachable, Unreachable::Refused(_)), ..*away };
-        let (text, refused) = (away.text(), away.refused);
-        let before = self.timeout.map(|time| now.saturating_sub(time.as_nanos() as u64));
-        let expired = before.filter(|_| !refused).or(refused.then_some(now));
-        let since = away.since;
-        let then = expired;
-        let expired = then.map(|then| state.slots.expired(then)).unwrap_or_default();
         drop(state);
-        if let Some(then) = then {
-            Client(self.clone()).expire_locks((then, since), &text);
-        }
+        self.expire();
+    }
+
+    /// While the server takes no calls requests that have waited for too long fail; all do, when it
+    /// does not let this host in.
+    fn expire(self: &Arc<Self>) {
+        let now = self.env.now();
+        let mut state = self.state.lock();
+        let Phase::Away(away) = &state.phase else { return };
+        let (text, since) = (away.text(), away.since);
+        let time = if away.refused { Some(Duration::ZERO) } else { self.timeout };
+        let Some(time) = time else { return };
+        let waited = (now.saturating_sub(time.as_nanos() as u64), since);
+        let expired = state.slots.expired(waited);
+        drop(state);
+        Client(self.clone()).expire_locks(waited, &text);
         expired.into_iter().for_each(|answer| answer(Err(Error::Io(text.clone()))));
     }
 

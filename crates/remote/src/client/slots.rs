@@ -5,7 +5,7 @@ use crate::message::{Call, Leased, SLOTS_MAX, Slot, ToServer, frame, unanswered_
 use leeward_env::{Nanos, Told};
 use leeward_fs::locks::LockCall;
 use leeward_fs::sessions::Again;
-use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct Outstanding {
     frame: Arc<Vec<u8>>,
     /// Bytes that its answer may have, if it reads.
     read_bytes: usize,
-    /// Whether it does no harm to do it twice.
+    /// Whether it does no harm to do it twice, whatever others do in between.
     repeatable: bool,
     /// Whether its answer has references.
     gives_references: bool,
@@ -410,10 +410,11 @@ impl Slots {
         (lost, returned)
     }
 
-    /// Takes the answers of calls that have waited since before `then`. The calls are given up:
-    /// what the server has not begun is not done any more. References are returned all the same.
-    pub(super) fn expired(&mut self, then: Nanos) -> Vec<Answer> {
-        let is_over = |call: &Outstanding| call.asked <= then && !call.returns_references;
+    /// Takes the answers of calls that have waited since before `then` for a server that is away,
+    /// which it is since `away`. The calls are given up: what the server has not begun is not done
+    /// any more. References are returned all the same.
+    pub(super) fn expired(&mut self, (then, away): (Nanos, Nanos)) -> Vec<Answer> {
+        let is_over = |call: &Outstanding| call.asked.max(away) <= then && !call.returns_references;
         let (mut over, waiting): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiting).into_iter().partition(is_over);
         self.waiting = waiting;
@@ -444,18 +445,10 @@ pub(super) fn returns_references(call: &Call<'_>) -> bool {
     matches!(call, Call::Forget(_) | Call::Lock(_, LockCall::Release { .. }))
 }
 
-/// Whether it does no harm to do it twice, with others in between.
+/// Whether it does no harm to do it twice, with others in between: what it would write may be older
+/// then than what they have written since the first time.
 fn is_repeatable(op: &Op<'_>) -> bool {
-    !op.changes()
-        || matches!(
-            op,
-            Op::Write { .. }
-                | Op::SetAttr { .. }
-                | Op::SetXattr { mode: leeward_fs::XattrMode::Set, .. }
-                | Op::Allocate { .. }
-                | Op::Fsync { .. }
-                | Op::SyncAll
-        )
+    matches!(op.effect(), Effect::Reads | Effect::Settles)
 }
 
 #[cfg(test)]
@@ -624,11 +617,12 @@ mod tests {
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.fail(Error::Stale));
         assert_eq!(slot_of(&slots.sending(2)), Slot { place: 2, number: 1 });
-        assert_eq!(slots.expired(0).len(), 3);
+        assert!(slots.expired((0, 1)).is_empty(), "the server went away only now");
+        assert_eq!(slots.expired((0, 0)).len(), 3);
         let left = slots.sending(2);
         let nothing = ToServer::Call(Slot { place: 2, number: 1 }, Call::Forget(Vec::new()));
         assert_eq!(message::<ToServer<'_>>(&left[4..]), Ok(nothing), "what is given up is not done later");
-        assert!(slots.expired(0).is_empty() && slots.take_all().len() == 3);
+        assert!(slots.expired((0, 0)).is_empty() && slots.take_all().len() == 3);
     }
 
     fn forget() -> Outstanding {
@@ -676,7 +670,7 @@ mod tests {
         assert_eq!((lost.len(), returned.len()), (1, 0));
 
         let mut slots = with_told_change();
-        assert_eq!(slots.expired(0).len(), 1, "it is given up");
+        assert_eq!(slots.expired((0, 0)).len(), 1, "it is given up");
         slots.come_back(false, vec![]);
         assert_eq!(slots.enter(forget()), Some(0));
         let next = Slot { place: 0, number: 2 };

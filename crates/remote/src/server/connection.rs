@@ -82,12 +82,12 @@ impl Connection {
         }
     }
 
-    /// It is over.
-    pub(super) fn gone(self: &Arc<Self>, now: Nanos) {
+    /// It is over. The session that has none now.
+    pub(super) fn gone(self: &Arc<Self>, now: Nanos) -> Option<Arc<Session>> {
         self.line.pipe.close();
-        let phase = std::mem::replace(&mut *self.phase.lock(), Phase::Out);
-        if let Phase::In(session) = phase {
-            session.lost(&self.line, now);
+        match std::mem::replace(&mut *self.phase.lock(), Phase::Out) {
+            Phase::In(session) if session.lost(&self.line, now) => Some(session),
+            _ => None,
         }
     }
 
@@ -264,11 +264,11 @@ fn act_upon(
         }
         ToServer::Call(slot, call) => call_in(shared, connection, session, (slot, call)),
         ToServer::Ping { number, term } => {
-            let is_busy = session.lines.are_busy();
+            let (is_busy, times) = (session.lines.are_busy(), session.times_expelled());
             let taken = match shared.leases.keepalive(session.id.number, term, is_busy) {
                 Keepalive::Renewed => {
                     if session.is_expelled() {
-                        let _ = shared.lasting.send(Job::Knows(session.clone()));
+                        let _ = shared.lasting.send(Job::Knows(session.clone(), times));
                     }
                     Some(None)
                 }
@@ -496,6 +496,7 @@ fn run_op(
     (slot, caller, op): (crate::message::Slot, Caller, Op<'_>),
     answer: super::session::Answer,
 ) {
+    let Some(at_work) = session.begins(&op) else { return answer.undo() };
     let (ctx, is_restricted) = match session.admit(&caller, &op) {
         Ok(admitted) => admitted,
         Err(e) => return answer.give(None, Err(e)),
@@ -506,6 +507,7 @@ fn run_op(
     let counted = session.counted(&op);
     let hides_copies = session.host().grant.hides_copies(&op);
     let done = move |result: Result<Reply>| {
+        let _at_work = at_work;
         let result = if hides_copies { admit::without_copies(result) } else { result };
         counted.end(&result);
         answer.give(Some(like), result);

@@ -165,6 +165,9 @@ fn run(
     then: impl FnOnce() + Send + 'static,
 ) {
     let then = OnDrop::new(then);
+    if coming.behind.is_none() && session.is_away() {
+        return answer.undo();
+    }
     // what its client has told its program, and is lost if it is refused
     let told = coming.behind.filter(|_| session.is_lasting());
     let told = told.map(|_| (coming.caller.uid, admit::nodes_of(&coming.op)));

@@ -28,8 +28,8 @@ pub(super) enum Job {
     LetIn(Arc<Connection>, Letting),
     /// A session is over.
     Forget(u64),
-    /// The client of a session knows that its leases were taken.
-    Knows(Arc<Session>),
+    /// The client of a session knows that its leases were taken, so many times.
+    Knows(Arc<Session>, usize),
 }
 
 /// Does jobs until the server is gone.
@@ -53,14 +53,16 @@ impl Shared {
         for job in jobs {
             match job {
                 Job::LetIn(connection, of) => {
-                    letting.extend(self.prepare(&connection, of).map(|(session, standing)| {
-                        let times = session.times_expelled();
-                        (connection, (session, standing, times))
-                    }));
+                    letting.extend(self.prepare(&connection, of).map(|found| (connection, found)));
                 }
-                Job::Knows(session) => {
-                    session.set_expelled(false);
-                    if let Err(e) = self.store_session(&session, session.is_away()) {
+                Job::Knows(session, times) => {
+                    let knows = || {
+                        if session.times_expelled() == times {
+                            session.set_expelled(false);
+                        }
+                        session.is_away()
+                    };
+                    if let Err(e) = self.store_session(&session, knows) {
                         tracing::warn!("a session cannot be stored: {e}");
                     }
                 }
@@ -79,13 +81,10 @@ impl Shared {
         for (connection, (session, standing, times)) in letting {
             match &durable {
                 // it may be noted as away again
-                Ok(()) if session.times_expelled() != times => {
+                Ok(()) if !session.comes_back(times) => {
                     connection.refuse(crate::message::Refusal::Busy, "the session was away: try again");
                 }
-                Ok(()) => {
-                    session.set_away(false);
-                    connection.welcome(self, &session, standing);
-                }
+                Ok(()) => connection.welcome(self, &session, standing),
                 Err(e) => connection.refuse(
                     crate::message::Refusal::Busy,
                     &format!("the session cannot be stored ({e}): try again"),
@@ -94,21 +93,31 @@ impl Shared {
         }
     }
 
-    /// Finds or makes the session of a client, and stores it.
+    /// Finds or makes the session of a client, and stores it. How often it was expelled before
+    /// that.
     fn prepare(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         of: Letting,
-    ) -> Option<(Arc<Session>, crate::message::Standing)> {
+    ) -> Option<(Arc<Session>, crate::message::Standing, usize)> {
         let found = self.session(of).and_then(|(session, standing)| {
-            self.store_session(&session, false)
+            let mut times = 0;
+            let is_back = || {
+                times = session.times_expelled();
+                false
+            };
+            self.store_session(&session, is_back)
                 .map_err(|e| (crate::message::Refusal::Busy, e.to_string()))?;
-            Ok((session, standing))
+            Ok((session, standing, times))
         });
         found.map_err(|(why, text)| connection.refuse(why, &text)).ok()
     }
 
-    pub(super) fn store_session(&self, session: &Session, away: bool) -> Result<()> {
+    /// Stores a session. `is_away`: whether it is to be noted as away; what that does happens
+    /// before anything else is stored of it.
+    pub(super) fn store_session(&self, session: &Session, is_away: impl FnOnce() -> bool) -> Result<()> {
+        let _storing = session.storing.lock();
+        let away = is_away();
         if !session.is_lasting() {
             return Ok(());
         }
@@ -140,7 +149,7 @@ impl Shared {
             let is_silent = now.saturating_sub(session.heard()) > TAKEN_AFTER;
             if is_silent
                 && session.goes_away()
-                && let Err(e) = self.store_session(session, true)
+                && let Err(e) = self.store_session(session, || true)
             {
                 tracing::warn!("a session cannot be stored: {e}");
             }

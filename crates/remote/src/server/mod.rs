@@ -6,8 +6,9 @@
 //! dropped what it cached of them.
 //!
 //! Locks: a connection's phase, what a session hears, the tables of connections and strangers, the
-//! table of sessions, a session's state, its references, a pipe; later ones may be taken under
-//! earlier ones. Only what a session hears is held while the gate is called.
+//! table of sessions, what is stored of a session, its state, its references, a pipe; later ones
+//! may be taken under earlier ones. Only what a session hears is held while the gate is called, and
+//! what is stored of it while the engine stores that.
 
 mod access;
 mod admit;
@@ -70,9 +71,14 @@ const SESSIONS_MAX: usize = 20_000;
 const SESSIONS_OF_HOST_MAX: usize = 64;
 /// How often the times above are looked at.
 const WATCH_STEP: Duration = Duration::from_millis(500);
-/// How long calls at work are waited for at the end, and how often that is looked at.
+/// How long calls at work are waited for at the end and before the leases of a silent client are
+/// taken, and how often that is looked at.
 const CALLS_TIME: Nanos = 2_000_000_000;
 const CALLS_STEP: Duration = Duration::from_millis(1);
+/// How long what a silent client had told its programs and sent may take, before its exclusive
+/// leases are taken all the same, and how often that is looked at.
+const LINES_TIME: Nanos = 60_000_000_000;
+const LINES_STEP: Duration = Duration::from_millis(5);
 /// How long to wait after a connection could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Enrolments at the same time: each waits for the disk.
@@ -558,7 +564,9 @@ impl Shared {
     fn drop_connection(&self, token: usize, connection: &Arc<Connection>) {
         self.connections.lock().remove(&token);
         self.strangers.lock().remove(&token);
-        connection.gone(self.env.awake());
+        if let Some(session) = connection.gone(self.env.awake()) {
+            self.leases.lost(session.id.number);
+        }
         if self.has_ended() {
             // the other threads may wait for the last one to go
             self.wake_all();
@@ -692,11 +700,33 @@ impl Shared {
 
     /// Before a silent client loses exclusive leases: a process after this one must not take what
     /// the client has not sent for something that comes first. All that it was told is durable.
+    /// What it has sent is done first, under the leases that it still has.
     fn expel(&self, session: &Arc<Session>, silent: Option<Nanos>) {
-        session.expel(silent);
-        let stored = self.store_session(session, true).and_then(|()| self.store.sync());
+        session.leave();
+        self.await_rest(session);
+        let expel = || {
+            session.expel(silent);
+            true
+        };
+        let stored = self.store_session(session, expel).and_then(|()| self.store.sync());
         if let Err(e) = stored {
             tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
+        }
+    }
+
+    /// Waits until what the client of a session has sent is done. What it asked for and waits for
+    /// may wait for other clients, and for its own leases.
+    fn await_rest(&self, session: &Session) {
+        let begun = self.env.awake();
+        loop {
+            // first: what is being heard now goes in line
+            let is_changing = session.is_changing();
+            let waited = self.env.awake().saturating_sub(begun);
+            let goes_on = is_changing && waited < CALLS_TIME;
+            if !goes_on && !(session.lines.are_busy() && waited < LINES_TIME) {
+                return;
+            }
+            self.env.sleep(LINES_STEP);
         }
     }
 
@@ -725,7 +755,8 @@ impl Shared {
         let all = self.sessions.lock();
         let wanted = of.wanted?;
         let session = all.get(&wanted.number).filter(|s| s.id == wanted && s.key == of.key)?;
-        let is_at_work = !self.recovery.is_awaited(wanted.number) && !session.is_away();
+        let is_at_work =
+            !self.recovery.is_awaited(wanted.number) && !session.is_away() && !session.is_leaving();
         is_at_work.then(|| session.clone())
     }
 
@@ -740,6 +771,9 @@ impl Shared {
         if let Some(wanted) = of.wanted
             && let Some(session) = all.get(&wanted.number).filter(|s| s.id == wanted && s.key == of.key)
         {
+            if session.is_leaving() {
+                return Err((Refusal::Busy, "what its client has sent is being done: try again".into()));
+            }
             session.hang_up();
             // it has come back from being away, or again before it had caught up
             let standing = if self.recovery.begins(session) { Standing::Known } else { Standing::Resumed };

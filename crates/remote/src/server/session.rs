@@ -8,11 +8,11 @@ use super::logins::{self, Logins};
 use crate::Hosts;
 use crate::keys::PublicKey;
 use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
-use crate::on_drop::guarded;
+use crate::on_drop::{OnDrop, guarded};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
 use leeward_fs::locks::LockReply;
-use leeward_fs::sessions::{self, Outcome, SessionRecord};
+use leeward_fs::sessions::{self, Again, Outcome, SessionRecord};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
@@ -74,11 +74,15 @@ pub(super) struct Session {
     /// Held while something is done that its client has said, and while its client gets another
     /// connection.
     hearing: Mutex<()>,
+    /// Held while it is stored, so that what is stored last holds.
+    pub(super) storing: Mutex<()>,
     state: Mutex<State>,
     /// What its host asks for is counted there.
     pub(super) counts: Arc<Counts>,
     /// Bytes that the answers to calls at work may have.
     promised: AtomicUsize,
+    /// Changes at work that a process after this one must know of.
+    changing: AtomicUsize,
     /// Calls that run in order.
     pub(super) lines: Lines,
     /// Whether it survives the server's process.
@@ -112,20 +116,35 @@ struct State {
     host: Arc<Host>,
     slots: Vec<Place>,
     connection: Option<Arc<Line>>,
+    /// How many connections there were, with this one.
+    connections: u64,
     /// When the last connection was lost, or the session began.
     lost: Nanos,
     /// It is over.
     ended: bool,
+    /// It is going to be noted as away, when what its client has sent is done: nothing new comes.
+    leaving: bool,
     /// A process before had it: calls in its slots have any numbers.
     is_known: bool,
     /// A client was let in.
     was_connected: bool,
 }
 
+impl State {
+    /// Takes the connection away, which is to be closed without the lock.
+    fn hang_up(&mut self) -> Option<Arc<Line>> {
+        let connection = self.connection.take()?;
+        self.lost = connection.heard();
+        Some(connection)
+    }
+}
+
 #[derive(Default)]
 struct Place {
     number: u32,
     call: Progress,
+    /// By which of its connections it was answered.
+    answered_by: Option<u64>,
 }
 
 impl Place {
@@ -168,7 +187,8 @@ pub(super) enum Begun {
     Run,
     /// After the references that it gave before were returned.
     RunAgain(Box<[NodeId]>),
-    /// It is at work: the answer goes to the connection that there is then.
+    /// It is at work: the answer goes to the connection that there is then. Or it went to the one
+    /// that there is now.
     Running,
     Answered(Arc<[u8]>),
     /// By a process before.
@@ -248,8 +268,10 @@ impl Session {
             host: Arc::new(host),
             slots: Vec::new(),
             connection: None,
+            connections: 0,
             lost: now,
             ended: false,
+            leaving: false,
             is_known: false,
             was_connected: false,
         };
@@ -258,9 +280,11 @@ impl Session {
             key,
             since: now,
             hearing: Mutex::default(),
+            storing: Mutex::default(),
             state: Mutex::new(state),
             counts,
             promised: AtomicUsize::new(0),
+            changing: AtomicUsize::new(0),
             lines: Lines::default(),
             is_lasting,
             away: AtomicBool::new(false),
@@ -314,7 +338,8 @@ impl Session {
             if state.slots.len() <= place {
                 state.slots.resize_with(place + 1, Place::default);
             }
-            state.slots[place] = Place { number: outcome.call, call: Progress::Done(outcome.told) };
+            let call = Progress::Done(outcome.told);
+            state.slots[place] = Place { number: outcome.call, call, answered_by: None };
         }
         self
     }
@@ -347,8 +372,18 @@ impl Session {
         self.away.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_away(&self, away: bool) {
+    fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::Release);
+    }
+
+    /// That it is back is durable; false: it was expelled since, more often than so many times.
+    pub(super) fn comes_back(&self, times: usize) -> bool {
+        let _state = self.state.lock();
+        let is_back = self.times_expelled() == times;
+        if is_back {
+            self.set_away(false);
+        }
+        is_back
     }
 
     /// Whether a process before had noted that it was away.
@@ -370,7 +405,7 @@ impl Session {
             return false;
         }
         self.set_away(true);
-        let connection = state.connection.take();
+        let connection = state.hang_up();
         drop(state);
         if let Some(connection) = connection {
             connection.pipe.close();
@@ -378,24 +413,46 @@ impl Session {
         true
     }
 
-    /// Its client was silent for too long: nothing that it has sent counts any more, and it comes
-    /// back by another connection.
+    /// Its client was silent for too long: nothing more comes from it until it was expelled.
+    pub(super) fn leave(&self) {
+        self.state.lock().leaving = true;
+        self.hang_up();
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.state.lock().leaving
+    }
+
+    /// Whether something is just being heard, or changed by a call that is in no line.
+    pub(super) fn is_changing(&self) -> bool {
+        self.hearing.try_lock().is_none() || self.changing.load(Ordering::SeqCst) > 0
+    }
+
+    /// An operation begins; it is at work until what this returns is dropped. `None`: its client
+    /// has to ask for it again, as the session is away, or soon is.
+    pub(super) fn begins(self: &Arc<Self>, op: &Op<'_>) -> Option<OnDrop<impl FnOnce() + Send + use<>>> {
+        let is_remembered = matches!(op.again(), Again::Change | Again::Content);
+        let count = usize::from(is_remembered);
+        self.changing.fetch_add(count, Ordering::SeqCst);
+        let session = self.clone();
+        let at_work = OnDrop::new(move || _ = session.changing.fetch_sub(count, Ordering::SeqCst));
+        (!self.is_leaving() && !self.is_away()).then_some(at_work)
+    }
+
+    /// Its client was silent for too long: what it has sent and that is not done does not count any
+    /// more, and it comes back by another connection.
     pub(super) fn expel(&self, silent: Option<Nanos>) {
         let mut state = self.state.lock();
         self.silence.store(silent.unwrap_or(0), Ordering::Release);
         self.times_expelled.fetch_add(1, Ordering::AcqRel);
         self.set_away(true);
         self.set_expelled(true);
-        let connection = state.connection.take();
-        drop(state);
-        if let Some(connection) = connection {
-            connection.pipe.close();
-        }
+        state.leaving = false;
     }
 
     /// Its client has another connection soon: nothing counts any more that came by the one before.
     pub(super) fn hang_up(&self) {
-        let connection = self.state.lock().connection.take();
+        let connection = self.state.lock().hang_up();
         if let Some(connection) = connection {
             connection.pipe.close();
         }
@@ -461,14 +518,15 @@ impl Session {
     }
 
     /// Answers go there from now on. The connection before ends: what came by it is done by now, or
-    /// never is. False: the session has ended.
+    /// never is. False: the session has ended, or its client must come later.
     pub(super) fn connected(&self, connection: &Arc<Line>) -> bool {
         let _hearing = self.hearing.lock();
         let mut state = self.state.lock();
-        if state.ended {
+        if state.ended || state.leaving || self.is_away() {
             return false;
         }
         let before = state.connection.replace(connection.clone());
+        state.connections += 1;
         state.was_connected = true;
         let is_over_ipv6 = connection.pipe.peer().ip().to_canonical().is_ipv6();
         self.is_over_ipv6.store(is_over_ipv6, Ordering::Relaxed);
@@ -481,12 +539,14 @@ impl Session {
         true
     }
 
-    pub(super) fn lost(&self, connection: &Arc<Line>, now: Nanos) {
+    /// A connection is over; whether the session has none now.
+    pub(super) fn lost(&self, connection: &Arc<Line>, now: Nanos) -> bool {
         let mut state = self.state.lock();
         if state.connection.as_ref().is_some_and(|c| Arc::ptr_eq(c, connection)) {
             state.connection = None;
             state.lost = now;
         }
+        state.connection.is_none()
     }
 
     /// Ends it if its client has been away for too long; whether it has ended. One that was not
@@ -541,7 +601,7 @@ impl Session {
         if state.slots.len() <= place {
             state.slots.resize_with(place + 1, Place::default);
         }
-        let is_known = state.is_known;
+        let (is_known, connections) = (state.is_known, state.connections);
         let at = &mut state.slots[place];
         let is_free = at.number == 0 || !matches!(at.call, Progress::Running);
         let is_later = is_known && is_later(slot.number, at);
@@ -553,12 +613,16 @@ impl Session {
                 return wrong(slot, at.number, at.call.name());
             }
             Progress::Running => return Begun::Running,
+            // its client sent it again before it heard that, and does not wait for it any more
+            Progress::Repeatable | Progress::Listed(_) if at.answered_by == Some(connections) => {
+                return Begun::Running;
+            }
             Progress::Answered(frame) => return Begun::Answered(frame.clone()),
             Progress::Listed(nodes) => given = Some(std::mem::take(nodes)),
             Progress::Done(told) => done = Some(*told),
             Progress::Repeatable | Progress::Lost => (),
         }
-        *at = Place { number: slot.number, call: Progress::Running };
+        *at = Place { number: slot.number, ..Place::default() };
         match done {
             Some(told) => Begun::Done(told),
             None => given.map_or(Begun::Run, Begun::RunAgain),
@@ -568,7 +632,7 @@ impl Session {
     /// What came of a call, if a process before has done it.
     pub(super) fn done_before(&self, slot: Slot) -> Option<Told> {
         match self.state.lock().slots.get(usize::from(slot.place)) {
-            Some(Place { number, call: Progress::Done(told) }) if *number == slot.number => Some(*told),
+            Some(Place { number, call: Progress::Done(told), .. }) if *number == slot.number => Some(*told),
             _ => None,
         }
     }
@@ -585,7 +649,7 @@ impl Session {
     /// A call that has begun was not run after all.
     pub(super) fn undo(&self, slot: Slot) {
         let at = &mut self.state.lock().slots[usize::from(slot.place)];
-        *at = Place { number: slot.number, call: Progress::Repeatable };
+        *at = Place { number: slot.number, call: Progress::Repeatable, answered_by: None };
     }
 
     /// The answer to a call, of at most so many bytes, is given by this.
@@ -617,13 +681,14 @@ impl Session {
         }
         let frame = answer_frame(slot, result, leased, told);
         let mut state = self.state.lock();
-        let at = &mut state.slots[usize::from(slot.place)];
-        at.call = match is_kept {
+        let connection = state.connection.clone();
+        let answered_by = connection.is_some().then_some(state.connections);
+        let call = match is_kept {
             true if is_listed => Progress::Listed(nodes),
             true => Progress::Answered(frame[..].into()),
             false => Progress::Repeatable,
         };
-        let connection = state.connection.clone();
+        state.slots[usize::from(slot.place)] = Place { number: slot.number, call, answered_by };
         drop(state);
         if let Some(connection) = connection {
             connection.pipe.send(&frame);
@@ -799,6 +864,13 @@ impl Answer {
         matches!(e, Error::Io(_)) && (self.ended.load(Ordering::Acquire) || self.hosts.is_lost())
     }
 
+    /// The call is not run, and its client sends it again.
+    pub(super) fn undo(mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.session.undo(slot);
+        }
+    }
+
     /// Answers. `like`: what was done; `None`: nothing in the file system.
     pub(super) fn give(mut self, like: Option<Like>, result: Result<Reply>) {
         let Some(slot) = self.slot.take() else { return };
@@ -864,6 +936,8 @@ pub(super) fn system() -> Ctx {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Keys;
+    use crate::pipe::Pipe;
     use leeward_env::Class;
 
     fn session() -> Session {
@@ -929,7 +1003,7 @@ mod tests {
         let session = session();
         let at = |number| Slot { place: 0, number };
         assert!(matches!(session.begin(at(1)), Begun::Run));
-        session.state.lock().slots[0] = Place { number: u32::MAX, call: Progress::Repeatable };
+        session.undo(at(u32::MAX));
         assert!(matches!(session.begin(at(0)), Begun::Wrong(..)));
         assert!(matches!(session.begin(at(1)), Begun::Run));
         assert!(matches!(session.begin(at(1)), Begun::Running));
@@ -984,6 +1058,36 @@ mod tests {
         session.tell_durable(7);
         assert!(session.goes_away() && session.is_away());
         assert!(matches!(session.begin(Slot { place: 0, number: 2 }), Begun::Over));
+    }
+
+    /// A connection that was heard of last at this time.
+    fn line(heard: Nanos) -> Arc<Line> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("its address");
+        let socket = std::net::TcpStream::connect(at).expect("connected");
+        let tls = Keys::from_seed(&[1; 32]).and_then(|keys| keys.server()).expect("settings");
+        let tls = rustls::ServerConnection::new(tls).expect("a connection");
+        Arc::new(Line::new(Pipe::new(mio::net::TcpStream::from_std(socket), at, tls.into()), heard))
+    }
+
+    #[test]
+    fn a_session_that_is_noted_as_away_stays_for_two_minutes() {
+        let goes_away = |session: &Session| assert!(session.goes_away());
+        let is_expelled = |session: &Session| {
+            session.leave();
+            session.expel(None);
+        };
+        for leaves in [&goes_away as &dyn Fn(&Session), &is_expelled] {
+            let (session, heard) = (session(), 5 * AWAY_TIME);
+            assert!(session.connected(&line(heard)));
+            assert!(matches!(session.begin(Slot { place: 0, number: 1 }), Begun::Run));
+            session.undo(Slot { place: 0, number: 1 });
+            leaves(&session);
+            assert!(session.is_away() && session.connection().is_none());
+            assert_eq!(session.heard(), heard);
+            assert!(!session.expire(heard + AWAY_TIME));
+            assert!(session.expire(heard + AWAY_TIME + 1));
+        }
     }
 
     #[test]

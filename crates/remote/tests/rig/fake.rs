@@ -38,6 +38,11 @@ impl Fake {
 
     /// The next client, which is told this.
     pub fn welcome(&self, standing: Standing, instance: u64) -> Peer {
+        self.welcome_and(standing, instance, &[])
+    }
+
+    /// The same, and with it something more.
+    pub fn welcome_and(&self, standing: Standing, instance: u64, more: &[ToClient]) -> Peer {
         let (socket, _) = self.0.accept().expect("a client");
         socket.set_read_timeout(Some(TIME)).expect("a time");
         socket.set_nodelay(true).expect("no delay");
@@ -48,14 +53,26 @@ impl Fake {
         assert!(matches!(message(&hello), Ok(ToServer::Hello(_))));
         let host = "host".into();
         let (version, session, wants_groups, by_tokens) = (VERSION, SESSION, false, false);
-        peer.say(&ToClient::Welcome { version, session, standing, instance, host, wants_groups, by_tokens });
+        let welcome =
+            ToClient::Welcome { version, session, standing, instance, host, wants_groups, by_tokens };
+        peer.send(&[&welcome].into_iter().chain(more).flat_map(frame).collect::<Vec<_>>());
         peer
+    }
+
+    /// Hangs up on the next client.
+    pub fn hang_up(&self) {
+        drop(self.0.accept().expect("a client"));
     }
 }
 
 impl Peer {
     pub fn say(&mut self, said: &ToClient) {
-        let sent = self.0.write_all(&frame(said)).and_then(|()| self.0.flush());
+        self.send(&frame(said));
+    }
+
+    /// Sends bytes together.
+    fn send(&mut self, bytes: &[u8]) {
+        let sent = self.0.write_all(bytes).and_then(|()| self.0.flush());
         sent.expect("the client is there");
     }
 
@@ -77,6 +94,28 @@ impl Peer {
             }
         }
         panic!("the client asks for nothing");
+    }
+
+    /// Returns when the client has said so often that it is there, and expects that it asks for
+    /// nothing before.
+    pub fn pings(&mut self, count: usize) {
+        for _ in 0..count {
+            let bytes = self.frame();
+            let Ok(ToServer::Ping { number, .. }) = message(&bytes) else { panic!("it asks for something") };
+            self.say(&ToClient::Pong { number, taken: None, wall: 0 });
+        }
+    }
+
+    /// The slot of the next operation, before which nothing is answered.
+    pub fn operation_of_silent(&mut self) -> Slot {
+        loop {
+            let bytes = self.frame();
+            match message(&bytes).expect("a message") {
+                ToServer::Call(slot, Call::Op(..)) => return slot,
+                ToServer::Ping { .. } => (),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// The slot of the next operation; all other calls are done.

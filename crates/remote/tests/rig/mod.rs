@@ -5,6 +5,7 @@
 #[allow(clippy::disallowed_methods)]
 pub mod delay;
 pub mod fake;
+pub mod held;
 pub mod judge;
 pub mod latch;
 pub mod proxy;
@@ -154,13 +155,18 @@ impl Drop for Dead {
 
 impl Rig {
     pub fn new() -> Rig {
+        Rig::with_sessions(|cell| cell.clone())
+    }
+
+    /// The same, where this keeps sessions.
+    pub fn with_sessions(keeping: impl FnOnce(&Arc<Cell>) -> Arc<dyn Sessions>) -> Rig {
         let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
         Cell::create(&env, dir.path(), &Config::default()).expect("made");
         let (cell, gate) = open(&env, &dir);
         let table = Arc::new(Table::default());
         let listener = listen(&env);
         let at = listener.local_addr().expect("its address");
-        let server = start(&env, (&cell, &gate), &table, listener);
+        let server = start_with(&env, (&cell, &gate), keeping(&cell), &table, listener);
         Rig { env, dir, table, cell, gate, server: Some(server), at }
     }
 
@@ -401,8 +407,18 @@ fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
     (cell, gate)
 }
 
-fn start(env: &Env, (cell, gate): (&Arc<Cell>, &Gate), table: &Arc<Table>, listener: TcpListener) -> Server {
-    let parts = (gate, cell.leases(), cell.clone() as Arc<dyn Sessions>);
+fn start(env: &Env, of: (&Arc<Cell>, &Gate), table: &Arc<Table>, listener: TcpListener) -> Server {
+    start_with(env, of, of.0.clone(), table, listener)
+}
+
+fn start_with(
+    env: &Env,
+    (cell, gate): (&Arc<Cell>, &Gate),
+    sessions: Arc<dyn Sessions>,
+    table: &Arc<Table>,
+    listener: TcpListener,
+) -> Server {
+    let parts = (gate, cell.leases(), sessions);
     let server = Server::start(env, parts, &server_keys(), table.clone(), vec![listener]).expect("a server");
     assert!(server.wait_recovered());
     server
