@@ -398,7 +398,8 @@ impl Leases {
         let Some(c) = table.clients.get_mut(&client) else { return Keepalive::Silence };
         let is_stuck = c.is_stuck(now) && (!is_busy || c.is_stuck_for(BUSY_TIME, now));
         if c.ended || c.is_expelled || is_stuck {
-            c.was_heard = true;
+            // one that is being expelled has only come back
+            c.was_heard |= !c.is_expelled;
             return Keepalive::Silence;
         }
         if c.term != term {
@@ -717,6 +718,7 @@ impl Recalling {
                     self.shared.expel(other, silent);
                     table = self.shared.table.lock();
                 }
+                let now = self.shared.env.awake();
                 last = table.holder(other, true).or(last);
                 if let Some(c) = table.clients.get_mut(&other) {
                     c.is_expelled = false;

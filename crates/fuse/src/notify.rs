@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
@@ -27,15 +28,20 @@ const AGAIN: [Duration; 4] =
 enum Change {
     Entry(NodeId, Box<[u8]>),
     Inode(NodeId),
-    Pages(NodeId, Range<u64>),
     /// Somebody waits until the kernel has been told of all before.
     Mark(SyncSender<()>),
 }
 
+/// Requests for pages at a time. Each has a thread: the kernel writes them one by one.
+const PAGES_MAX: usize = 4;
+
 /// What the file system announces changes to.
 pub(crate) struct Announcer {
+    env: Env,
     queue: Sender<Change>,
     kernel: Arc<Device>,
+    /// Requests for pages that the kernel has not answered.
+    pages: Arc<AtomicUsize>,
 }
 
 impl Announcer {
@@ -44,19 +50,45 @@ impl Announcer {
         let (sender, receiver) = channel();
         let telling = Telling { env: env.clone(), kernel: kernel.clone(), again: BTreeSet::new() };
         env.spawn("fuse-notify", move || telling.serve(&receiver));
-        Announcer { queue: sender, kernel }
+        Announcer { env: env.clone(), queue: sender, kernel, pages: Arc::default() }
     }
 
     /// The kernel writes what programs have stored in these pages through mappings, and drops them.
-    /// Returns when that is done, or after a second.
-    pub(crate) fn get_pages(&self, node: NodeId, range: Range<u64>) {
-        self.announce(Change::Pages(node, range));
-        self.wait_applied();
+    /// False: that was not done within a second.
+    pub(crate) fn get_pages(&self, node: NodeId, range: Range<u64>) -> bool {
+        let (kernel, at_work) = (self.kernel.clone(), Getting::of(&self.pages));
+        if self.pages.load(Ordering::Relaxed) > PAGES_MAX {
+            return false;
+        }
+        let (told, heard) = sync_channel(1);
+        let get = move || {
+            // one that it does not know has no pages there
+            let _ = kernel.forget_pages(node.0, &range);
+            drop(at_work);
+            let _ = told.send(()); // or nobody waits any more
+        };
+        self.env.try_spawn("fuse-pages", get).is_ok() && heard.recv_timeout(HEARD_WAIT).is_ok()
     }
 
     fn announce(&self, change: Change) {
         // After an unmount nobody listens, and nothing is cached either.
         let _ = self.queue.send(change);
+    }
+}
+
+/// A request for pages, until the kernel has answered it.
+struct Getting(Arc<AtomicUsize>);
+
+impl Getting {
+    fn of(all: &Arc<AtomicUsize>) -> Getting {
+        all.fetch_add(1, Ordering::Relaxed);
+        Getting(all.clone())
+    }
+}
+
+impl Drop for Getting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -95,7 +127,6 @@ impl Telling {
             let done = match self.next(changes) {
                 Ok(Change::Entry(dir, name)) => self.kernel.forget_name(dir.0, &name),
                 Ok(Change::Inode(node)) => self.forget_inode(node, 0),
-                Ok(Change::Pages(node, range)) => self.kernel.forget_pages(node.0, &range),
                 Ok(Change::Mark(told)) => {
                     // Who waited for long has gone.
                     let _ = told.send(());

@@ -10,6 +10,9 @@ use leeward_vfs::{Attempt, Backend, Outcome};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// How often the pages in a hole are asked for, while the answer changes.
+const ROUNDS_MAX: usize = 8;
+
 /// One request of the kernel.
 pub(crate) struct Search<B> {
     pub(crate) gate: B,
@@ -41,18 +44,28 @@ impl<B: Backend> Search<B> {
 
     fn run(&self, ctx: &Ctx) -> Result<u64> {
         let mut found = self.find(ctx, self.offset, self.what);
-        while let (Some(hole), Some(announcer)) = (self.hole(ctx, &found)?, &self.announcer) {
+        let Some(announcer) = &self.announcer else { return found };
+        let size = self.gate.call(ctx, Op::GetAttr { node: self.node })?.attr()?.size;
+        for _ in 0..ROUNDS_MAX {
+            let Some(hole) = self.hole(ctx, &found, size)? else { return found };
             if ctx.wait == Wait::Never {
                 return Err(Error::WouldBlock);
             }
-            announcer.get_pages(self.node, hole);
+            if !announcer.get_pages(self.node, hole) {
+                return Ok(self.without_holes(size));
+            }
             let again = self.find(ctx, self.offset, self.what);
             if again == found {
-                break;
+                return found;
             }
             found = again;
         }
-        found
+        Ok(self.without_holes(size))
+    }
+
+    /// The answer where nobody knows whether something is in the holes: all is data.
+    fn without_holes(&self, size: u64) -> u64 {
+        if self.what == Seek::Data { self.offset } else { size }
     }
 
     fn find(&self, ctx: &Ctx, offset: u64, what: Seek) -> Result<u64> {
@@ -62,8 +75,12 @@ impl<B: Backend> Search<B> {
         }
     }
 
-    /// The hole that was passed over, or found.
-    fn hole(&self, ctx: &Ctx, found: &Result<u64>) -> Result<Option<Range<u64>>> {
+    /// The hole that was passed over, or found, within the file.
+    fn hole(&self, ctx: &Ctx, found: &Result<u64>, size: u64) -> Result<Option<Range<u64>>> {
+        Ok(self.any_hole(ctx, found)?.filter(|hole| hole.start < size))
+    }
+
+    fn any_hole(&self, ctx: &Ctx, found: &Result<u64>) -> Result<Option<Range<u64>>> {
         let data_from = |offset| match self.find(ctx, offset, Seek::Data) {
             Err(Error::NoSuchPosition) => Ok(u64::MAX),
             found => found,

@@ -665,7 +665,7 @@ fn a_copy_that_is_promoted_receives_nothing() {
         let mut sending = None;
         let promote = admin::VolumePromote { name: "copy".into(), handed_over: None };
         let promoted = to.cell.admin(&promote, &mut |_| {
-            let request = admin::SnapReceive { volume: "copy".into(), pipe: pipe.clone(), instead: true };
+            let request = admin::SnapReceive { volume: "copy".into(), pipe, instead: true };
             let sending = sending.get_or_insert_with(|| scope.spawn(move || ask(to, &request)));
             // one that waits for the promotion is not waited for
             let patience = std::time::Instant::now();

@@ -14,7 +14,6 @@ use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{
     Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
-    Watcher,
 };
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
@@ -221,76 +220,6 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
     assert_eq!((leases.machine.as_deref(), leases.were_taken), (Some("alone"), true));
     let figures = rig.server().host_figures();
     assert_eq!(figures.iter().map(|host| host.lost).sum::<u64>(), 1);
-}
-
-/// Holds up who makes this name known, which is done on the thread that has made it.
-#[derive(Default)]
-struct HoldsUp(Latch);
-
-impl Watcher for HoldsUp {
-    fn entry_changed(&self, _: NodeId, name: &[u8]) {
-        if name == b"new" {
-            self.0.pass();
-        }
-    }
-    fn inode_changed(&self, _: NodeId) {}
-    fn attributes_changed(&self, _: NodeId) {}
-    fn wait_applied(&self) {}
-}
-
-/// Calls of a host that the server is at.
-fn calls_of(rig: &Rig, host: &str) -> u64 {
-    rig.server().sessions().iter().filter(|session| session.host == host).map(|session| session.calls).sum()
-}
-
-/// Sends a change that the server does not come to an end with, and one behind it. False: the
-/// change did not wait for its content to be stored, so it holds up the thread that reads. Names
-/// are new each time.
-fn is_held_up(rig: &Rig, (a, dir): (&Client, NodeId), latch: &Latch, after: &[u8]) -> bool {
-    let old = make(a, dir, b"old").expect("told").node;
-    make(a, dir, b"new").expect("told");
-    // follows these
-    assert_eq!(a.call(&user(0), Op::Fsync { node: old }), Ok(Reply::Done));
-    latch.shut();
-    assert_eq!(write(a, old, &vec![7; 600_000]), Ok(600_000));
-    let (from_name, to_name, mode) = (b"old", b"new", RenameMode::Replace);
-    let rename = Op::Rename { from_dir: dir, from_name, to_dir: dir, to_name, mode };
-    assert_eq!(a.call(&user(0), rename), Ok(Reply::Done));
-    make(a, dir, after).expect("told");
-    latch.is_reached();
-    for _ in 0..300 {
-        if calls_of(rig, "alone") == 2 {
-            return true;
-        }
-        rig.env.sleep(Duration::from_millis(10));
-    }
-    latch.open();
-    a.call(&user(0), Op::Unlink { dir, name: b"new", over: Precondition::Any }).expect("told");
-    false
-}
-
-/// The server is slow with it, and its client is cut off.
-#[test]
-fn what_a_silent_client_has_sent_is_done_before_its_leases_are_taken() {
-    let rig = Rig::new();
-    let (a, proxy, dir) = alone(&rig, "alone");
-    let holds = Arc::new(HoldsUp::default());
-    rig.gate.fs().watch(holds.clone());
-    let names: [&[u8]; 5] = [b"1", b"2", b"3", b"4", b"5"];
-    let after = names.into_iter().find(|after| is_held_up(&rig, (&a, dir), &holds.0, after));
-    let after = after.expect("a change that waits for its content");
-    proxy.hold(true);
-    let found = std::thread::scope(|scope| {
-        let looking = scope.spawn(|| rig.gate.call(&user(0), Op::Lookup { dir, name: after }));
-        // longer than its leases last
-        rig.env.sleep(Duration::from_secs(9));
-        holds.0.open();
-        looking.join().expect("no panic")
-    });
-    assert!(found.is_ok(), "{found:?}");
-    proxy.hold(false);
-    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
-    assert!(rig.server().losses().is_empty());
 }
 
 /// Else a server after a crash would not wait for it.

@@ -264,27 +264,6 @@ fn a_time_limit_counts_from_when_the_server_went_away() {
     assert_eq!(answer, Err(Error::Stale));
 }
 
-/// It is connected, and takes no calls.
-#[test]
-fn a_time_limit_counts_while_the_server_recovers() {
-    let answer = limited_with(Duration::from_millis(500), |fake, answered| {
-        let mut peer = fake.welcome(Standing::New, 1);
-        peer.begin();
-        let _ = peer.operation();
-        drop(peer);
-        let mut peer = fake.welcome(Standing::Known, 2);
-        peer.asks_again(&[]);
-        for _ in 0..20 {
-            peer.pings(1);
-            if answered.load(Ordering::Acquire) {
-                return;
-            }
-        }
-        panic!("the request waits on");
-    });
-    assert!(matches!(answer, Err(Error::Io(_))), "{answer:?}");
-}
-
 #[test]
 fn with_a_time_limit_requests_fail_while_the_server_is_away_and_work_again_after_it() {
     let mut rig = Rig::new();

@@ -2,7 +2,7 @@
 
 use crate::chunk::{Polynomial, Tables};
 use crate::crypto::{Key, KeyFile, USUAL_COST};
-use crate::files::Files;
+use crate::files::{Files, UNFINISHED};
 use crate::index::{Index, IndexFile};
 use crate::pack::{self, Blob, BlobKind};
 use crate::snapshot::Snapshot;
@@ -106,9 +106,14 @@ impl Repository {
                 return Err(Error::new(ErrorKind::Failed, text));
             }
         }
+        let keys = files.list("keys")?;
+        let of_one = |name: &str| Id::parse(name).is_some() || name.ends_with(UNFINISHED);
+        if let Some((other, _)) = keys.iter().find(|(name, _)| !of_one(name)) {
+            let text = format!("{place} has keys/{other}, which is of no repository: name another place");
+            return Err(Error::new(ErrorKind::Failed, text));
+        }
         files.prepare()?;
         // without a config there is nothing that keys open
-        let keys = files.list("keys")?;
         keys.iter().try_for_each(|(name, _)| files.remove(&format!("keys/{name}")))?;
         if !keys.is_empty() {
             files.settle_removals("keys")?;

@@ -99,7 +99,6 @@ impl Shard {
         };
         if matches!(fail, Fail::Fold(_) | Fail::Climb(_) | Fail::Scan(_)) {
             Self::may_wait(ctx)?;
-            before.is_tried_again()?;
         }
         match fail {
             Fail::Error(e) => return Err(e),
@@ -115,15 +114,18 @@ impl Shard {
             Fail::Owner(over) if self.make_room_for_owner(ctx, over)? => (),
             Fail::Quota { .. } | Fail::Owner(_) => return Err(Error::Quota),
             Fail::Bin(dir) => drop(self.empty_bin_below(dir)?),
-            Fail::Fold(volume) => self.fold_all(volume)?,
+            Fail::Fold(volume) => {
+                before.is_tried_again()?;
+                self.fold_all(volume)?;
+            }
             Fail::Climb(dir) => {
                 let chain = self.climb(dir)?;
-                before.knows_above(chain);
+                before.knows_above(chain)?;
             }
             Fail::Scan(scan) => {
                 let changed = self.lock().views_changed;
                 let found = self.scan_all_of_view(&scan)?;
-                before.knows_of_snapshot(scan, changed, found);
+                before.knows_of_snapshot(scan, changed, found)?;
             }
         }
         Ok(())

@@ -7,6 +7,8 @@ use leeward_meta::Value;
 
 /// How often something is found out anew for one operation, when others change it meanwhile.
 const TRIES: usize = 64;
+/// Directories that are found for one operation, by the chains that it needs.
+const ABOVE_MAX: usize = 4 << 20;
 
 /// The directories above one, itself the first.
 pub(crate) struct Chain {
@@ -26,6 +28,14 @@ pub struct ViewScan {
     pub(crate) reverse: bool,
 }
 
+/// What there is in such a range.
+struct Scanned {
+    scan: ViewScan,
+    /// [`State::views_changed`](crate::state::State::views_changed) before.
+    changed: u64,
+    found: Vec<(Key, Value)>,
+}
+
 /// See the head of the module.
 #[derive(Default)]
 pub(crate) struct Before {
@@ -34,8 +44,7 @@ pub(crate) struct Before {
     /// Clients have sent what they had told their programs.
     pub(crate) have_sent: bool,
     chains: Vec<Chain>,
-    /// With [`State::views_changed`](crate::state::State::views_changed) before.
-    scans: Vec<(ViewScan, u64, Vec<(Key, Value)>)>,
+    scans: Vec<Scanned>,
     /// How often anything was found out that others may have changed since.
     tries: usize,
 }
@@ -54,9 +63,16 @@ impl Before {
     }
 
     /// These directories are above one.
-    pub(crate) fn knows_above(&mut self, chain: Chain) {
-        self.chains.retain(|old| old.all[0] != chain.all[0]);
+    ///
+    /// # Errors
+    /// `Busy`: others move them all the time, or there are very many.
+    pub(crate) fn knows_above(&mut self, chain: Chain) -> Result<()> {
+        if self.chains.extract_if(.., |old| old.all[0] == chain.all[0]).next().is_some() {
+            self.is_tried_again()?;
+        }
         self.chains.push(chain);
+        let all: usize = self.chains.iter().map(|chain| chain.all.len()).sum();
+        if all > ABOVE_MAX && self.chains.len() > 1 { Err(Error::Busy) } else { Ok(()) }
     }
 
     /// The directories above one, if none of the volume has moved since.
@@ -66,14 +82,25 @@ impl Before {
     }
 
     /// This is what there is in a snapshot.
-    pub(crate) fn knows_of_snapshot(&mut self, scan: ViewScan, changed: u64, found: Vec<(Key, Value)>) {
-        self.scans.retain(|(old, ..)| *old != scan);
-        self.scans.push((scan, changed, found));
+    ///
+    /// # Errors
+    /// `Busy`: it changes all the time.
+    pub(crate) fn knows_of_snapshot(
+        &mut self,
+        scan: ViewScan,
+        changed: u64,
+        found: Vec<(Key, Value)>,
+    ) -> Result<()> {
+        if self.scans.extract_if(.., |old| old.scan == scan).next().is_some() {
+            self.is_tried_again()?;
+        }
+        self.scans.push(Scanned { scan, changed, found });
+        Ok(())
     }
 
     /// What there is in a snapshot, if nothing has changed there since.
     pub(crate) fn of_snapshot(&self, scan: &ViewScan, changed: u64) -> Option<&[(Key, Value)]> {
-        let known = self.scans.iter().find(|(old, at, _)| old == scan && *at == changed);
-        known.map(|(.., found)| &found[..])
+        let known = self.scans.iter().find(|known| known.scan == *scan && known.changed == changed);
+        known.map(|known| &known.found[..])
     }
 }

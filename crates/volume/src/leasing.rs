@@ -18,6 +18,9 @@ use leeward_fs::{Error, NodeId, Result, Time};
 /// have told and not sent.
 const ROOM_FOR_CLIENTS: u64 = 4;
 
+/// How often the leases in a volume are taken back, while clients have new ones each time.
+const RECALLS_MAX: usize = 64;
+
 impl Shard {
     /// Holds a transaction against the leases, and grants those that come with it. Under the lock.
     pub(crate) fn agree(&self, ctx: &Ctx, tx: &Tx<'_>, is_ok: bool) -> Agreed {
@@ -110,8 +113,12 @@ impl Shard {
     /// is here then. None are granted as long as the result lives.
     pub(crate) fn recall_volume(&self, volume: u32) -> Recalling {
         let mut recalling = self.leases.recall_volume(volume);
-        // again: what was made under way is its client's alone, though none are granted
-        while !recalling.is_of_none() {
+        // again: what was made under way is its client's alone, though none are granted. A client
+        // that goes on to make directories in what it has just made does not mean well
+        for _ in 0..RECALLS_MAX {
+            if recalling.is_of_none() {
+                break;
+            }
             recalling.wait();
             recalling = self.leases.recall_volume(volume);
         }

@@ -259,6 +259,12 @@ impl<'a> Tx<'a> {
         self.cache.get(key).ok_or_else(|| Fail::Miss(key.clone()))
     }
 
+    /// There is no such record: it would be of an inode that this attempt has made. So it need not
+    /// be looked for when it is first asked for.
+    pub(crate) fn is_without(&self, key: Key) {
+        self.cache.insert(key, None);
+    }
+
     /// Whether the record would be of an inode that this attempt has allocated: such records exist
     /// only in its writes.
     fn is_fresh(&self, key: &Key) -> bool {

@@ -240,7 +240,7 @@ mod tests {
         let all = look(&Env::real(), &dir.path().join("not/there/yet")).expect("looked");
         assert_eq!(
             all.iter().map(|finding| finding.what).collect::<Vec<_>>(),
-            ["file system", "mounted", "flush", "space"]
+            ["file system", "mounted", "flush", "space", "inodes"]
         );
         assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 0);
     }

@@ -117,13 +117,16 @@ const TOKEN_SECS_MAX: i64 = 7 * 86_400 + 300;
 
 type Checked<T> = Result<T, Failure>;
 
+/// How many changes users have asked for; root by its machine.
+type Changes = BTreeMap<(u32, String), u32>;
+
 /// Runs the commands.
 pub struct HostCommands {
     env: Env,
     cell: Arc<Cell>,
     srr: SrrConfig,
-    /// Such changes that users have asked for, and in which hour; those of root by its machine.
-    changes: Mutex<(u64, BTreeMap<(u32, String), u32>)>,
+    /// Such changes, and in which hour.
+    changes: Mutex<(u64, Changes)>,
     /// What answers the commands of this machine, too.
     service: OnceLock<Weak<dyn Service>>,
 }

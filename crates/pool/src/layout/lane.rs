@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A call that runs this long hangs: until it returns, the store counts as failing.
 pub(crate) const HANG: Nanos = 15_000_000_000;
 /// The same for a put of a whole object, which may have to wait behind other puts.
-const HANG_WHOLE: Nanos = 60_000_000_000;
+const HANG_WHOLE: Nanos = 180_000_000_000;
 
 type Job = Box<dyn FnOnce() + Send>;
 

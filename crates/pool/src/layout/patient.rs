@@ -1,19 +1,26 @@
 //! The store of a pool that has only one (`single`), for calls that must not wait for ever.
 //!
 //! A user who reads or puts calls the store on the thread that does so: there are threads for that,
-//! and nothing is copied. All else goes through the store's own threads and waits no longer than
-//! for any answer: background work holds locks that operators need, and has other pools to look
+//! and nothing is copied. All else goes through the store's own threads and waits until the store
+//! counts as hanging: background work holds locks that operators need, and has other pools to look
 //! after. While a call of the store hangs no further one is made for such work.
+//!
+//! The time that a call waits for its turn at the store's gate counts: so it may be long.
 
-use super::answers::{PATIENCE, PATIENCE_LONG, next_answer};
+use super::answers::next_answer;
 use super::lane::Takes;
 use super::pool_store::{PoolStore, Stored};
 use crate::{AlignedBuf, Error, ObjectId, Result, Store};
 use leeward_env::disk::Space;
-use leeward_env::{Ctx, Flow, Work};
+use leeward_env::{Ctx, Flow, Nanos, Work};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+
+/// How often it is looked whether the store hangs.
+const LOOK: Nanos = 1_000_000_000;
+/// The longest time to wait for a listing, of which nobody can say whether it hangs.
+const LISTING_MAX: Nanos = 3_600_000_000_000;
 
 pub(super) struct Patient(pub(super) Arc<PoolStore>);
 
@@ -65,9 +72,17 @@ impl Patient {
         if self.hand_over(ctx, takes, job).is_err() {
             return Err(silent("too much waits for it already"));
         }
-        let patience = if takes == Takes::Long { PATIENCE_LONG } else { PATIENCE };
-        let until = self.env().now() + patience;
-        next_answer(self.env(), &answers, until).unwrap_or_else(|_| Err(silent("it does not answer")))
+        let begun = self.env().now();
+        loop {
+            let now = self.env().now();
+            match next_answer(self.env(), &answers, now + LOOK) {
+                Ok(answer) => return answer,
+                // slow is not silent: what was given up would go on all the same
+                Err(RecvTimeoutError::Timeout)
+                    if !self.env().is_sim() && !self.hangs() && now < begun + LISTING_MAX => {}
+                Err(_) => return Err(silent("it does not answer")),
+            }
+        }
     }
 }
 
@@ -96,7 +111,8 @@ impl Store for Patient {
             return self.read(|store| store.get(ctx, id, offset, buf));
         }
         let (asker, len) = (*ctx, buf.len());
-        let read = self.through(ctx, Takes::Short, move |from| {
+        // each part of it waits for its turn behind users
+        let read = self.through(ctx, Takes::Whole, move |from| {
             let mut read = AlignedBuf::zeroed(len);
             from.read(|store| store.get(&asker, id, offset, &mut read[..len])).map(|()| read)
         })?;

@@ -25,8 +25,10 @@ const FAILURES_MAX: u32 = 3;
 const REST: Nanos = 1_000_000_000;
 /// The longest rest.
 const REST_MAX: Nanos = 60_000_000_000;
+/// How much longer a call runs that nobody waits for any more.
+const LONG: Nanos = 40_000_000_000;
 /// Why a store fails one of whose calls has run for too long.
-const HANGS: &str = "a call has not returned for 15 s";
+const HANGS: &str = "a call does not return";
 /// A store's speed is judged by its recent reads. Each time this many were added, older ones count
 /// half as much.
 const RECENT_READS: u64 = 512;
@@ -185,6 +187,11 @@ impl PoolStore {
     pub(crate) fn hangs(&self) -> bool {
         let now = self.env.now();
         self.lane.hangs(now) || self.space.asked().is_some_and(|asked| now.saturating_sub(asked) > HANG)
+    }
+
+    /// Whether one has been running for so long that its caller has given it up.
+    pub(crate) fn is_given_up_on(&self) -> bool {
+        self.lane.hangs(self.env.now().saturating_sub(LONG))
     }
 
     /// The answer of a store that hangs.

@@ -74,10 +74,11 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Hands a piece to its store. One that hangs gets no more: each would keep its memory.
+    /// Hands a piece to its store. One with a call that was given up gets no more: each would keep
+    /// its memory. (One may be slow for a while: pieces wait for each other at its gate.)
     fn ask(&mut self, piece: usize, body: AlignedBuf) {
         let home = &self.core.slot(self.id, piece).home;
-        if home.hangs() {
+        if home.is_given_up_on() {
             self.core.give_buffer(body);
             return self.take(piece, Err(home.no_answer()));
         }

@@ -277,7 +277,6 @@ impl Shared {
                 self.share_idle(&link.pipe);
                 Client(self.clone()).show_due_logins();
                 self.ping(&link.pipe);
-                self.expire();
             }
             let now = self.env.now();
             let gathers_until = link.pipe.gathered_at().map_or(Nanos::MAX, |at| at + GATHER_TIME);

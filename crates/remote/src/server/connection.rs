@@ -534,6 +534,13 @@ fn answer_again(
     match session.admit(caller, op) {
         Err(e) => answer.give(None, Err(e)),
         Ok((ctx, _)) => {
+            // at once where it can be: what it refers to is held only until all clients are back
+            forget_notes();
+            let never = Ctx { wait: Wait::Never, ..ctx };
+            let result = shared.store.answer_again(&never, op, told);
+            if result != Err(Error::WouldBlock) {
+                return answer.give(Some(super::session::Like::of(&never, op)), result);
+            }
             let (of, op) = (shared.clone(), OwnedOp::from(*op));
             shared.gate.run_all(ctx, (op.shape(), 0), (op, answer), move |ctx, (op, answer)| {
                 forget_notes();

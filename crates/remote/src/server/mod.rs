@@ -71,13 +71,14 @@ const SESSIONS_MAX: usize = 20_000;
 const SESSIONS_OF_HOST_MAX: usize = 64;
 /// How often the times above are looked at.
 const WATCH_STEP: Duration = Duration::from_millis(500);
-/// How long calls at work are waited for at the end and before the leases of a silent client are
-/// taken, and how often that is looked at.
+/// How long calls at work are waited for at the end, and how often that is looked at.
 const CALLS_TIME: Nanos = 2_000_000_000;
 const CALLS_STEP: Duration = Duration::from_millis(1);
-/// How long what a silent client had told its programs and sent may take, before its exclusive
-/// leases are taken all the same, and how often that is looked at.
-const LINES_TIME: Nanos = 60_000_000_000;
+/// How long what a silent client has sent may take before its exclusive leases are taken all the
+/// same: calls at work, which may wait for leases themselves, and what it had told its programs.
+/// Others wait meanwhile. And how often that is looked at.
+const LAST_CALLS_TIME: Nanos = 200_000_000;
+const LINES_TIME: Nanos = 2_000_000_000;
 const LINES_STEP: Duration = Duration::from_millis(5);
 /// How long to wait after a connection could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -703,7 +704,10 @@ impl Shared {
     /// What it has sent is done first, under the leases that it still has.
     fn expel(&self, session: &Arc<Session>, silent: Option<Nanos>) {
         session.leave();
-        self.await_rest(session);
+        // one that is there and was busy has had its time
+        if silent.is_some() {
+            self.await_rest(session);
+        }
         let expel = || {
             session.expel(silent);
             true
@@ -722,8 +726,9 @@ impl Shared {
             // first: what is being heard now goes in line
             let is_changing = session.is_changing();
             let waited = self.env.awake().saturating_sub(begun);
-            let goes_on = is_changing && waited < CALLS_TIME;
-            if !goes_on && !(session.lines.are_busy() && waited < LINES_TIME) {
+            let goes_on = is_changing && waited < LAST_CALLS_TIME;
+            let waits = goes_on || session.lines.are_busy() && waited < LINES_TIME;
+            if !waits || session.has_ended() {
                 return;
             }
             self.env.sleep(LINES_STEP);

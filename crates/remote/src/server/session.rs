@@ -419,6 +419,10 @@ impl Session {
         self.hang_up();
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().ended
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         self.state.lock().leaving
     }
@@ -747,7 +751,8 @@ impl Session {
     /// Whether its client is to get no more references. Before an operation, so that none is done
     /// whose answer cannot be given: those at work may go a little beyond.
     fn has_many_refs(&self) -> bool {
-        self.refs.lock().as_ref().is_some_and(|refs| refs.len() >= self.refs_max)
+        let is_bounded = self.refs_max < usize::MAX;
+        is_bounded && self.refs.lock().as_ref().is_some_and(|refs| refs.len() >= self.refs_max)
     }
 
     /// Notes the references that a reply has; false: the session has ended.

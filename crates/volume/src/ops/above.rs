@@ -11,6 +11,7 @@ use crate::state::quota::QuotaOf;
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId, Result};
+use rustc_hash::FxHashMap;
 
 /// Directories that are looked at in one hold of the lock.
 pub(crate) const STEPS: usize = 256;
@@ -65,6 +66,20 @@ impl Tx<'_> {
     /// Whether `dir` is `top` or below it.
     pub(crate) fn is_below(&self, dir: NodeId, top: NodeId) -> TxResult<bool> {
         Ok(self.find_above(dir, |at| (at == top).then_some(()))?.is_some())
+    }
+
+    /// Whether the first directory at or above `dir` of which that is known is below; that is then
+    /// known of all on the way.
+    pub(crate) fn is_among(&self, dir: NodeId, below: &mut FxHashMap<NodeId, bool>) -> TxResult<bool> {
+        let mut unknown = Vec::new();
+        let found = self.find_above(dir, |at| {
+            let known = below.get(&at).copied();
+            unknown.extend(known.is_none().then_some(at));
+            known
+        })?;
+        let is_below = found.unwrap_or(false);
+        below.extend(unknown.into_iter().map(|at| (at, is_below)));
+        Ok(is_below)
     }
 
     /// The directory above one, in its volume; of the volume's root number 0. Clients that change

@@ -10,6 +10,7 @@ use crate::state::Effect;
 use crate::tx::{Tx, TxResult};
 use leeward_env::limits::SYMLINK_BYTES_MAX;
 use leeward_fs::leases;
+use leeward_fs::rights::CAPABILITY;
 use leeward_fs::{Error, Kind, Make, NodeId, Reply, SetAttr};
 
 /// Arguments of [`Op::Make`](leeward_fs::Op::Make).
@@ -137,6 +138,11 @@ impl Tx<'_> {
             inode.mode |= 0o2000;
         }
         self.put_inherited_acl(node, &mut inode, &acl);
+        if inode.xattrs > 0 {
+            // each write asks for it
+            self.is_without(keys::xattr(node, CAPABILITY));
+            self.is_without(keys::xattr_plain(node, CAPABILITY));
+        }
         Ok((node, inode))
     }
 

@@ -204,20 +204,6 @@ impl Tx<'_> {
         if missing.is_empty() { Ok(sum) } else { Err(Fail::MissAll(missing)) }
     }
 
-    /// Whether the first directory at or above `dir` of which that is known is below; that is then
-    /// known of all on the way.
-    fn is_among(&self, dir: NodeId, below: &mut FxHashMap<NodeId, bool>) -> TxResult<bool> {
-        let mut unknown = Vec::new();
-        let found = self.find_above(dir, |at| {
-            let known = below.get(&at).copied();
-            unknown.extend(known.is_none().then_some(at));
-            known
-        })?;
-        let is_below = found.unwrap_or(false);
-        below.extend(unknown.into_iter().map(|at| (at, is_below)));
-        Ok(is_below)
-    }
-
     /// A move into another quota must fit there.
     pub(crate) fn check_moved(&self, to: NodeId) -> TxResult<()> {
         if self.ctx.foretold.is_some() {

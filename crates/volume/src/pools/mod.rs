@@ -186,9 +186,16 @@ impl Pool {
         if store.is_err() {
             self.available_bytes.store(0, Ordering::Relaxed);
         }
-        if let Some(space) = store.ok().and_then(|store| store.space().ok()) {
-            self.available_bytes.store(space.usable_bytes(), Ordering::Relaxed);
-            self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
+        let Ok(store) = store else { return };
+        match store.space() {
+            Ok(space) => {
+                self.available_bytes.store(space.usable_bytes(), Ordering::Relaxed);
+                self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
+            }
+            // it has just come back, and says it in a moment
+            Err(_) => {
+                _ = self.available_bytes.compare_exchange(0, u64::MAX, Ordering::Relaxed, Ordering::Relaxed)
+            }
         }
     }
 

@@ -162,6 +162,8 @@ impl<'a> Round<'a> {
                     self.found.bytes += found.bytes;
                     self.found.lost_objects += u64::from(!found.damaged.is_empty());
                 }
+                // that says nothing of the object
+                Err(leeward_data::Error::Store(e)) if e.is_passing() => return Err(Error::Io(e.to_string())),
                 // it may have been rewritten or removed meanwhile
                 Err(_) => self.found.lost_objects += u64::from(object() == Some(before)),
             }

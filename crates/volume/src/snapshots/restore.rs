@@ -237,6 +237,7 @@ impl Tx<'_> {
         (inode.nlink, inode.parent) = (0, 0);
         self.put_inode(dir, &inode)?;
         self.put(keys::orphan(dir), plain_orphan());
+        self.then(Effect::DirMoved(dir.volume()));
         if self.st.quotas.get(dir).is_some() {
             self.remove(keys::quota(dir));
             self.then(Effect::DropQuota(dir));
@@ -253,8 +254,9 @@ impl Tx<'_> {
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
         let scheduled = self.st.schedules.dirs_in(top.volume());
         let places = self.st.projects.places_in(top.volume());
+        let mut below = FxHashMap::from_iter([(top, true)]);
         for dir in taken_of.chain(attached).chain(scheduled).chain(places) {
-            if self.is_below(dir, top)? {
+            if self.is_among(dir, &mut below)? {
                 return Err(Error::Busy.into());
             }
         }
@@ -270,8 +272,9 @@ impl Tx<'_> {
         let volume = top.volume();
         let mut taken: Vec<NodeId> = self.st.snapshots.dirs_in(volume).collect();
         taken.sort_unstable();
+        let mut below = FxHashMap::from_iter([(top, true)]);
         for dir in taken {
-            if !self.is_below(dir, top)? {
+            if !self.is_among(dir, &mut below)? {
                 continue;
             }
             let of_dir = self.st.snapshots.of_dir(volume, dir.inode()).into_iter().flatten();
@@ -286,7 +289,7 @@ impl Tx<'_> {
         }
         let scheduled: Vec<NodeId> = self.st.schedules.dirs_in(volume).collect();
         for dir in scheduled {
-            if self.is_below(dir, top)? {
+            if self.is_among(dir, &mut below)? {
                 self.drop_schedule(dir);
             }
         }

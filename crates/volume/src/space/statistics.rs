@@ -15,6 +15,7 @@ use leeward_env::{Ctx, Nanos};
 use leeward_fs::{NodeId, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Directories whose records one step changes, in one hold of the lock.
 const FOLD_STEP: usize = 64;
@@ -23,6 +24,8 @@ const FOLD_STEPS_MAX: usize = 256;
 /// While users make requests, folding for nobody takes this time, with its rests, and then lets the
 /// commit go first.
 const FOLD_TIME: Nanos = 60_000_000;
+/// The longest rest after a step: others get the lock, and the commit does not wait for long.
+const FOLD_REST: Nanos = 1_000_000;
 /// With this many directories left to be folded, it does not wait for users any more: they change
 /// more than it folds in its small share.
 const FOLD_BACKLOG: usize = 16_384;
@@ -42,13 +45,15 @@ impl Shard {
             if left == 0 {
                 break;
             }
-            if left >= FOLD_BACKLOG {
-                self.transact(&ctx, |tx| tx.fold_step(FOLD_STEP, None))?;
-                continue;
+            let is_paced = left < FOLD_BACKLOG && self.gate.activity().is_busy(self.env.now());
+            let step = if is_paced { self.step_size(FOLD_STEP) } else { FOLD_STEP };
+            let (folded, took) = self.timed(|| self.transact(&ctx, |tx| tx.fold_step(step, None)));
+            folded?;
+            if is_paced && !self.env.is_sim() {
+                self.env.sleep(Duration::from_nanos(took.min(FOLD_REST)));
             }
-            let step = self.step_size(FOLD_STEP);
-            self.rested(&ctx, || self.transact(&ctx, |tx| tx.fold_step(step, None)))?;
-            if step < FOLD_STEP && self.env.now().saturating_sub(begun) >= FOLD_TIME {
+            let is_long = self.env.now().saturating_sub(begun) >= FOLD_TIME;
+            if is_long && self.gate.activity().is_busy(self.env.now()) {
                 break;
             }
         }
@@ -118,7 +123,8 @@ impl Tx<'_> {
         for start in total.keys() {
             let mut dir = *start;
             while !parents.contains_key(&dir) {
-                if parents.len() >= FOLD_AT_ONCE {
+                // what only this operation changes cannot be folded before
+                if parents.len() >= FOLD_AT_ONCE && self.st.unfolded.of_volume(volume).next().is_some() {
                     return Err(Fail::Fold(volume));
                 }
                 let parent = self.parent_for_stats(dir)?;

@@ -6,6 +6,7 @@
 
 use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 const PAGE: u64 = 1024;
 const FULL: u16 = u16::MAX;
@@ -18,6 +19,8 @@ const FEW_AGAIN: u16 = 64;
 pub struct Refs {
     pages: FxHashMap<u64, Page>,
     large: FxHashMap<NodeId, u64>,
+    /// Pages of each volume.
+    of_volume: FxHashMap<u32, usize>,
 }
 
 enum Page {
@@ -119,13 +122,15 @@ impl Refs {
 
     /// Whether there are any.
     pub fn has_of_volume(&self, volume: u32) -> bool {
-        let pages = NodeId::new(volume, 0).0 / PAGE..NodeId::new(volume + 1, 0).0 / PAGE;
-        self.pages.keys().any(|number| pages.contains(number))
+        self.of_volume.contains_key(&volume)
     }
 
     fn set(&mut self, node: NodeId, count: u64) {
         let number = node.0 / PAGE;
-        let page = self.pages.entry(number).or_insert_with(|| Page::Few(Vec::with_capacity(1)));
+        let page = self.pages.entry(number).or_insert_with(|| {
+            *self.of_volume.entry(node.volume()).or_default() += 1;
+            Page::Few(Vec::with_capacity(1))
+        });
         let small = u16::try_from(count).unwrap_or(FULL);
         if page.get(place(node)) == FULL && small != FULL {
             self.large.remove(&node);
@@ -135,6 +140,12 @@ impl Refs {
             self.large.insert(node, count);
         } else if page.is_empty() {
             self.pages.remove(&number);
+            if let Entry::Occupied(mut pages) = self.of_volume.entry(node.volume()) {
+                *pages.get_mut() -= 1;
+                if *pages.get() == 0 {
+                    pages.remove();
+                }
+            }
         }
     }
 }
@@ -185,7 +196,7 @@ mod tests {
         (0..NODES).for_each(|n| refs.add(NodeId(n)));
         assert!(refs.bytes() as u64 <= NODES * 5 / 2, "{} bytes for {NODES}", refs.bytes());
         (0..NODES).for_each(|n| assert_eq!(refs.sub(NodeId(n), 1), 0));
-        assert!(refs.pages.is_empty() && refs.large.is_empty());
+        assert!(refs.pages.is_empty() && refs.large.is_empty() && refs.of_volume.is_empty());
     }
 
     #[test]

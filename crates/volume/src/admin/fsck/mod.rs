@@ -37,7 +37,7 @@ use leeward_meta::Moment;
 use leeward_pool::Store;
 use owners::OwnersSeen;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use uploads::Kept;
 
@@ -512,7 +512,7 @@ impl Shard {
 
     fn verify_segments(&self, c: &mut Census, progress: &mut dyn FnMut(Progress)) -> Result<Damage> {
         let ctx = self.work_ctx(Work::Check, None);
-        let mut damage = Damage::default();
+        let (mut damage, mut silent) = (Damage::default(), BTreeMap::new());
         let mut all: Vec<u64> = c.segments.keys().copied().collect();
         all.sort_unstable();
         for (done, segment) in all.iter().enumerate() {
@@ -546,6 +546,10 @@ impl Shard {
                         damage.insert(*segment, ranges);
                     }
                 }
+                Err(leeward_data::Error::Store(e)) if e.is_passing() => {
+                    silent.entry(record.pool).or_insert_with(|| e.to_string());
+                    damage.entry(*segment).or_default().push(0..u32::MAX);
+                }
                 Err(e) => {
                     let now = self.lock().segments.get(*segment).copied();
                     if now.is_some_and(|r| r.object(*segment) == record.object(*segment)) {
@@ -554,6 +558,13 @@ impl Shard {
                     }
                 }
             }
+        }
+        for (pool, why) in silent {
+            let detail = format!(
+                "pool {} does not answer, with the data below: {why}; run it again when it does",
+                self.pool_name(pool)
+            );
+            c.say("pool-away", None, detail);
         }
         for pool in std::mem::take(&mut c.away) {
             let why = self.pools.get(pool).and_then(|p| p.why_away()).unwrap_or_default();
