@@ -523,7 +523,7 @@ impl Shared {
         let in_order = std::mem::take(&mut state.closed_in_order);
         // the process that has done them is there: another one after it is asked for them
         let told = if is_same_server { Vec::new() } else { state.told.take_all() };
-        let (lost, returned) = state.slots.restart(in_order, tell);
+        let (lost, returned) = state.slots.restart((in_order, !is_same_server), tell);
         drop(state);
         let mut files = self.files.lock();
         match (in_order, is_same_server) {

@@ -31,6 +31,8 @@ pub(super) struct Outstanding {
     read_bytes: usize,
     /// Whether it does no harm to do it twice, whatever others do in between.
     repeatable: bool,
+    /// Whether it is the same when it is done twice, if others do nothing in between.
+    rewrites: bool,
     /// Whether its answer has references.
     gives_references: bool,
     /// Whether it returns references, which are those of a session.
@@ -76,6 +78,10 @@ impl Outstanding {
             Call::Command(..) | Call::Login { .. } => (false, false, false),
             Call::Refer { .. } => (true, false, true),
         };
+        let rewrites = match &call {
+            Call::Op(_, op) | Call::InOrder(_, None, op) => rewrites(op),
+            _ => false,
+        };
         let read_bytes = match &call {
             Call::Op(_, Op::Read { len, .. }) | Call::InOrder(_, _, Op::Read { len, .. }) => *len as usize,
             _ => 0,
@@ -99,6 +105,7 @@ impl Outstanding {
             frame,
             read_bytes,
             repeatable,
+            rewrites,
             gives_references,
             returns_references,
             remembered,
@@ -160,9 +167,11 @@ impl Outstanding {
         self.answer.is_none()
     }
 
-    /// Whether a server that knows nothing of it may be asked again.
-    pub(super) fn may_repeat(&self) -> bool {
-        self.repeatable || !self.sent
+    /// Whether a server that knows nothing of it may be asked again. One that has crashed may have
+    /// lost it: what it would write is as good as before. While one goes on without the session,
+    /// others may have changed the same.
+    pub(super) fn may_repeat(&self, after_crash: bool) -> bool {
+        !self.sent || self.repeatable || after_crash && self.rewrites
     }
 
     /// Fails, whatever the server may have done.
@@ -329,7 +338,7 @@ impl Slots {
             let to = match call.returns_references {
                 true => &mut returned,
                 false if call.about_locks => &mut of_locks,
-                false if !in_order && !call.may_repeat() && !call.remembered => &mut lost,
+                false if !in_order && !call.may_repeat(true) && !call.remembered => &mut lost,
                 false => continue,
             };
             let Some(call) = at.call.take() else { continue };
@@ -399,13 +408,13 @@ impl Slots {
     /// and those that return references of the session before. `first` come before all others.
     pub(super) fn restart(
         &mut self,
-        in_order: bool,
+        (in_order, after_crash): (bool, bool),
         first: Vec<Outstanding>,
     ) -> (Vec<Outstanding>, Vec<Outstanding>) {
         let (returned, calls): (Vec<_>, Vec<_>) =
             self.take_all().into_iter().partition(|call| call.returns_references);
         let (again, lost): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|call| in_order || call.may_repeat());
+            calls.into_iter().partition(|call| in_order || call.may_repeat(after_crash));
         self.enter_again(first, again);
         (lost, returned)
     }
@@ -449,6 +458,17 @@ pub(super) fn returns_references(call: &Call<'_>) -> bool {
 /// then than what they have written since the first time.
 fn is_repeatable(op: &Op<'_>) -> bool {
     matches!(op.effect(), Effect::Reads | Effect::Settles)
+}
+
+/// Whether it is the same when it is done twice, if others do nothing in between.
+fn rewrites(op: &Op<'_>) -> bool {
+    matches!(
+        op,
+        Op::Write { .. }
+            | Op::SetAttr { .. }
+            | Op::SetXattr { mode: leeward_fs::XattrMode::Set, .. }
+            | Op::Allocate { .. }
+    )
 }
 
 #[cfg(test)]
@@ -585,7 +605,7 @@ mod tests {
             assert_eq!(slots.enter(about_locks(LockCall::Cancel { ticket })), Some(place));
         }
         assert_eq!(tickets(&mut slots), [1, 2, 3]);
-        slots.restart(false, vec![about_locks(LockCall::Cancel { ticket: 9 })]);
+        slots.restart((false, false), vec![about_locks(LockCall::Cancel { ticket: 9 })]);
         assert_eq!(tickets(&mut slots), [9, 1, 2, 3]);
     }
 
@@ -613,7 +633,7 @@ mod tests {
         }
         let forget = Outstanding::new(Call::Forget(vec![]), 0, None, Box::new(drop));
         slots.enter(forget).expect("a slot");
-        let (lost, returned) = slots.restart(false, Vec::new());
+        let (lost, returned) = slots.restart((false, false), Vec::new());
         assert_eq!((lost.len(), returned.len(), slots.unanswered()), (1, 1, vec![0, 1, 2]));
         lost.into_iter().for_each(|call| call.fail(Error::Stale));
         assert_eq!(slot_of(&slots.sending(2)), Slot { place: 2, number: 1 });
@@ -658,7 +678,7 @@ mod tests {
         let told = Call::InOrder(caller, Some(crate::message::Behind { at: 1, node: 0 }), op);
         slots.enter(Outstanding::new(told, 0, None, Box::new(drop))).expect("a slot");
         slots.sending(0);
-        slots.restart(true, vec![]);
+        slots.restart((true, true), vec![]);
         assert_eq!(slots.foretold(), [0]);
         slots.sending(0);
         slots
@@ -666,7 +686,7 @@ mod tests {
 
     #[test]
     fn a_told_change_that_a_server_was_asked_for_may_have_been_done() {
-        let (lost, returned) = with_told_change().restart(false, vec![]);
+        let (lost, returned) = with_told_change().restart((false, false), vec![]);
         assert_eq!((lost.len(), returned.len()), (1, 0));
 
         let mut slots = with_told_change();
