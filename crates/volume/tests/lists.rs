@@ -86,6 +86,7 @@ fn lists_of_owners_are_whole_and_strangers_get_their_own_part() {
         admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: 10_005, gid: 20_005, pool: None };
     rig.admin(&create);
     own("/v/f", 9);
+    own("/v/g", 5);
     let request =
         |volume: Option<&str>| OwnerUsage { volume: volume.map(Into::into), who: Vec::new(), limited: false };
     let whose = |owners: Vec<OwnerInfo>, volume: Option<&str>| -> Vec<UserOrGroup> {

@@ -92,7 +92,7 @@ fn a_cell_is_open_once() {
 fn a_cache_on_a_disk_that_hangs_does_not_keep_a_cell_from_opening() {
     let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
     let (cell_dir, cache) = (dir.path().join("cell"), dir.path().join("cache"));
-    fs::create_dir(&cache).expect("made");
+    [&cell_dir, &cache].into_iter().for_each(|dir| fs::create_dir(dir).expect("made"));
     let lock = cache.join("leeward.lock");
     let name = std::ffi::CString::new(lock.as_os_str().as_encoded_bytes()).expect("a path");
     // SAFETY: the name is a string that ends with a zero byte.
