@@ -404,6 +404,12 @@ cell_ensure() {
 
 cell_log() { say "the end of lee's output:"; tail -n 20 "$WORK/lee.log" | sed 's/^/  | /'; }
 
+# etc_copy: a copy of /etc below WORK, a tree with everything in it. It stays as it is; /etc itself changes while another
+# suite installs packages.
+etc_copy() {
+  [ -d "$WORK/etc" ] || cp -a /etc "$WORK/etc" 2>/dev/null || [ -e "$WORK/etc/passwd" ]
+}
+
 # user_account NAME: an account of that name, made when there is none.
 user_account() { getent passwd "$1" >/dev/null || useradd -r -U -M -d / -s /usr/sbin/nologin "$1"; }
 

@@ -63,7 +63,8 @@ all_of_a_volume_comes_back() {
   (umask 077 && echo "open sesame" >"$PASSWORD")
   lee volume create home
   mkdir -p "$SRC/a/b/c" "$SRC/$(printf 'not\377utf8')" "$SRC/$(printf 'line\nbreak "quoted" \\')"
-  cp -a /etc "$SRC/a/b/etc"
+  etc_copy
+  cp -a "$WORK/etc" "$SRC/a/b/etc"
   ln "$SRC/a/b/etc/passwd" "$SRC/a/hard"
   ln -s nowhere "$SRC/a/soft"
   ln -s "$(printf 'to\377')" "$SRC/a/soft2"

@@ -86,7 +86,8 @@ everything_travels() {
   there volume create home --copy
   [ -z "$(ls -A "$COPY")" ]
   mkdir -p "$SRC/a/b/c" "$SRC/$(printf 'not\377utf8')"
-  cp -a /etc "$SRC/a/b/etc"
+  etc_copy
+  cp -a "$WORK/etc" "$SRC/a/b/etc"
   ln "$SRC/a/b/etc/passwd" "$SRC/a/hard"
   ln -s nowhere "$SRC/a/soft"
   mkfifo "$SRC/fifo"
@@ -236,7 +237,8 @@ field() { lee mirror status vol --json | sed -n "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\
 a_mirror_is_let_in_by_a_token() {
   local token
   lee volume create vol
-  cp -a /etc "$MNT/vol/etc"
+  etc_copy
+  cp -a "$WORK/etc" "$MNT/vol/etc"
   ln "$MNT/vol/etc/passwd" "$MNT/vol/hard"
   dd if=/dev/urandom of="$MNT/vol/big" bs=1M count=20 status=none
   if lee mirror add vol --to "127.0.0.1:$PORT" 2>"$WORK/refused"; then return 1; fi

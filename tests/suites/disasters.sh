@@ -54,7 +54,8 @@ set_up() {
   (umask 077 && echo secret >"$WORK/vault.password" && echo other >"$WORK/vault2.password" && echo third >"$WORK/new.password")
   page README 1
   mkdir -p "$HOME_HERE/alice/data" "$HOME_HERE/alice/results"
-  cp -a /etc/. "$HOME_HERE/alice/data"
+  etc_copy
+  cp -a "$WORK/etc/." "$HOME_HERE/alice/data"
   seq 100000 >"$HOME_HERE/alice/results/numbers"
   echo chapter >"$HOME_HERE/alice/thesis"
   note_sums
