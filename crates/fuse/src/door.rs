@@ -227,8 +227,8 @@ impl<B: Backend> Door<B> {
     /// write itself would clear the bits, too, but its answer carries no mode: without this one the
     /// kernel would go on honouring the bits of its cached mode in exec. The writer need not be the
     /// owner, so this is done in root's name. A server on another machine lets a writer take these
-    /// bits, and may know no root of this one. (It is also sent when a write has ended capabilities:
-    /// then a file that root writes keeps these bits.)
+    /// bits, and may know no root of this one. (It is also sent when a write has ended
+    /// capabilities: then a file that root writes keeps these bits.)
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let gate = self.nested.clone();
         let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
