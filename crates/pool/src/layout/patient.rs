@@ -53,6 +53,21 @@ impl Patient {
         Stored::read(self.url(), id, self.len(ctx, id), |buf| self.get(ctx, id, 0, buf))
     }
 
+    /// Makes a call that brings the store an object.
+    fn bring(
+        &self,
+        ctx: &Ctx,
+        body: &AlignedBuf,
+        put: impl FnOnce(&dyn Store, &Ctx, &AlignedBuf) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        if has_threads(ctx) {
+            let _noted = self.note_call(Takes::Whole);
+            return self.call(|store| put(store, ctx, body));
+        }
+        let (asker, body) = (*ctx, copied(body));
+        self.through(ctx, Takes::Whole, move |to| to.call(|store| put(store, &asker, &body)))
+    }
+
     /// Makes a call on one of the store's threads, and waits for it as long as for any answer.
     fn through<T: Send + 'static>(
         &self,
@@ -88,21 +103,11 @@ impl Patient {
 
 impl Store for Patient {
     fn put(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        if has_threads(ctx) {
-            let _noted = self.note_call(Takes::Whole);
-            return self.call(|store| store.put(ctx, id, body));
-        }
-        let (asker, body) = (*ctx, copied(body));
-        self.through(ctx, Takes::Whole, move |to| to.call(|store| store.put(&asker, id, &body)))
+        self.bring(ctx, body, move |store, ctx, body| store.put(ctx, id, body))
     }
 
     fn replace(&self, ctx: &Ctx, id: ObjectId, body: &AlignedBuf) -> Result<()> {
-        if has_threads(ctx) {
-            let _noted = self.note_call(Takes::Whole);
-            return self.call(|store| store.replace(ctx, id, body));
-        }
-        let (asker, body) = (*ctx, copied(body));
-        self.through(ctx, Takes::Whole, move |to| to.call(|store| store.replace(&asker, id, &body)))
+        self.bring(ctx, body, move |store, ctx, body| store.replace(ctx, id, body))
     }
 
     fn get(&self, ctx: &Ctx, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<()> {
