@@ -5,6 +5,7 @@ use leeward_env::disk::real::{ALIGN, AlignedBuf, RealDisk};
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::disk::{Caching, Disk};
 use std::io::ErrorKind;
+use std::process::Command;
 
 fn everywhere(test: impl Fn(&dyn Disk)) {
     test(&SimDisk::new(1));
@@ -148,7 +149,54 @@ fn a_full_file_system_says_so() {
         let file = disk.create("f", Caching::Buffered).unwrap();
         let space = disk.space().unwrap();
         assert!(space.total_bytes >= space.available_bytes && space.available_bytes > 0);
+        file.allocate(4096).unwrap();
         let error = file.allocate(space.total_bytes + (1 << 30)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(file.len().unwrap(), 4096);
     });
+}
+
+/// ext4 keeps what it gave before it found no more. That would be the last space of everybody on
+/// the disk, if only for a moment.
+#[test]
+fn what_cannot_be_allocated_takes_nothing() {
+    // SAFETY: no memory is passed.
+    if unsafe { libc::geteuid() } != 0 {
+        return; // mounts a disk image
+    }
+    // a thread that has its own mounts, which end with it
+    let checked = std::thread::spawn(|| {
+        // SAFETY: concerns this thread alone.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) }, 0);
+        let dir = tempfile::tempdir().unwrap();
+        let (image, root) = (dir.path().join("image"), dir.path().join("root"));
+        std::fs::File::create(&image).and_then(|file| file.set_len(32 << 20)).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        let script = "mount --make-rprivate / && mkfs.ext4 -q -m 0 \"$1\" && mount -o loop \"$1\" \"$2\"";
+        let made = Command::new("sh").args(["-ec", script, "sh"]).args([&image, &root]).status();
+        assert!(made.unwrap().success());
+        let disk = RealDisk::open(&root).unwrap();
+        let (file, other) =
+            (disk.create("f", Caching::Buffered).unwrap(), disk.create("g", Caching::Buffered).unwrap());
+        file.allocate(1 << 20).unwrap();
+        let before = disk.space().unwrap().available_bytes;
+        // all that statvfs says, which leaves nothing for the map of the file's blocks
+        let mut refused = 0;
+        for less in (0..64).map(|n| n * 4096) {
+            let wanted = before - less;
+            match other.allocate(wanted) {
+                Ok(()) => break,
+                Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOSPC)),
+            }
+            refused += 1;
+            assert_eq!((other.len().unwrap(), disk.space().unwrap().available_bytes), (0, before), "{less}");
+        }
+        println!("{refused} refused");
+        let error = file.allocate(before + (2 << 20)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(file.len().unwrap(), 1 << 20);
+    });
+    if let Err(panic) = checked.join() {
+        std::panic::resume_unwind(panic);
+    }
 }

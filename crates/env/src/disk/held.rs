@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,12 @@ impl HeldDir {
             (Ok(held), Ok(there)) => key(held) == key(there),
             _ => false,
         }
+    }
+}
+
+impl AsRawFd for HeldDir {
+    fn as_raw_fd(&self) -> RawFd {
+        self.dir.as_raw_fd()
     }
 }
 

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Alignment that O_DIRECT needs, of memory, offset and length.
@@ -210,6 +210,29 @@ impl RealFile {
         self.buffered.read_at(buf, offset)
     }
 
+    /// The length, and how many bytes up to `len` have no space yet, or fewer: it may be taken
+    /// beyond.
+    fn missing(&self, len: u64) -> io::Result<(u64, u64)> {
+        let meta = self.buffered.metadata()?;
+        Ok((meta.len(), len.saturating_sub(meta.blocks() * 512)))
+    }
+
+    /// Takes the space up to `len`, or a part of it and an error.
+    fn take(&self, len: u64) -> io::Result<()> {
+        let bytes = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: a valid descriptor.
+            match check(unsafe { libc::fallocate(self.buffered.as_raw_fd(), 0, 0, bytes) }) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.fill_up_to(len),
+                other => return other,
+            }
+        }
+    }
+
     /// Does what [`DiskFile::allocate`] promises where the file system has no call for it: writes
     /// zeroes after the end.
     fn fill_up_to(&self, len: u64) -> io::Result<()> {
@@ -226,6 +249,15 @@ impl RealFile {
 
 fn check(r: i32) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the file system of an open file says of itself.
+fn statvfs(fd: RawFd) -> io::Result<libc::statvfs> {
+    // SAFETY: plain old data, written by the call below.
+    let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a descriptor of the caller's and a valid buffer.
+    check(unsafe { libc::fstatvfs(fd, &mut s) })?;
+    Ok(s)
 }
 
 impl DiskFile for RealFile {
@@ -254,18 +286,16 @@ impl DiskFile for RealFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        let bytes = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-        if bytes == 0 {
-            return Ok(());
+        let (before, missing) = self.missing(len)?;
+        let space = statvfs(self.buffered.as_raw_fd())?;
+        if space.f_blocks > 0 && missing > space.f_bfree * space.f_frsize {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC)); // ext4 would first take all there is
         }
-        loop {
-            // SAFETY: a valid descriptor.
-            match check(unsafe { libc::fallocate(self.buffered.as_raw_fd(), 0, 0, bytes) }) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return self.fill_up_to(len),
-                other => return other,
-            }
+        let allocated = self.take(len);
+        if allocated.is_err() {
+            self.buffered.set_len(before)?; // gives back what it got before it failed
         }
+        allocated
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
@@ -349,11 +379,7 @@ impl Disk for RealDisk {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let path = std::ffi::CString::new(self.root.path().as_os_str().as_encoded_bytes())?;
-        // SAFETY: plain old data, written by the call below.
-        let mut s: libc::statvfs = unsafe { std::mem::zeroed() };
-        // SAFETY: a NUL-terminated path and a valid buffer.
-        check(unsafe { libc::statvfs(path.as_ptr(), &mut s) })?;
+        let s = statvfs(self.root.as_raw_fd())?;
         Ok(Space {
             total_bytes: s.f_blocks * s.f_frsize,
             available_bytes: s.f_bavail * s.f_frsize,
