@@ -1,4 +1,5 @@
-//! Gives memory of requests back to the system when nobody makes requests.
+//! Memory of requests: used again while users make requests, given back to the system when nobody
+//! does.
 //!
 //! The memory that a load leaves free lies between the records that caches keep, in an arena for
 //! each few threads, and there glibc keeps it: of 326 MB after thousands of files were made,
@@ -6,7 +7,7 @@
 //! arena's lock, some 0.2 ms for each MB. So it is done while users are away, and only where much
 //! was added since the last time.
 
-use leeward_env::{Activity, Env, Nanos, give_memory_back};
+use leeward_env::{Activity, Env, Nanos, give_memory_back, keep_memory};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -19,17 +20,35 @@ const LEAST: u64 = 16 << 20;
 /// It is repeated for this time: when users have gone, the cell's own work frees more, and the
 /// resident size does not show that.
 const AGAIN: Nanos = 60_000_000_000;
+/// A process that does so little between two checks is idle.
+const LITTLE_WORK: Duration = Duration::from_millis(100);
 
-/// Starts the thread. It ends when nobody else keeps `activity`.
-pub fn give_back(env: &Env, activity: Weak<Activity>) {
+/// For a process that serves a cell. The thread ends when nobody else keeps `activity`.
+pub fn of_cell(env: &Env, activity: Weak<Activity>) {
+    keep(env, move |now| Some(activity.upgrade()?.is_idle(now, AWAY)));
+}
+
+/// For another process that serves users, until it ends: users are away when it does nothing.
+pub fn of_process(env: &Env) {
+    let mut before = processor_time();
+    keep(env, move |_| {
+        let now = processor_time();
+        let worked = now.saturating_sub(std::mem::replace(&mut before, now));
+        Some(worked < LITTLE_WORK)
+    });
+}
+
+/// Has free memory used again while users are there, and given back when they are away. `is_idle`:
+/// whether they are; `None`: that is over.
+fn keep(env: &Env, mut is_idle: impl FnMut(Nanos) -> Option<bool> + Send + 'static) {
+    keep_memory();
     let clock = env.clone();
     env.spawn("memory", move || {
         let mut floor = Floor::default();
         loop {
             clock.sleep(LOOK);
-            let Some(activity) = activity.upgrade() else { return };
             let now = clock.now();
-            let idle = activity.is_idle(now, AWAY);
+            let Some(idle) = is_idle(now) else { return };
             let Some(resident) = resident().filter(|bytes| floor.is_due(now, *bytes, idle)) else { continue };
             give_memory_back();
             floor.bytes = self::resident().unwrap_or(resident);
@@ -39,6 +58,14 @@ pub fn give_back(env: &Env, activity: Weak<Activity>) {
             );
         }
     });
+}
+
+/// What all threads of this process have had of the processors.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid pointer; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The memory that stayed after it was given back.

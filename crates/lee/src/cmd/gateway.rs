@@ -14,7 +14,7 @@ use crate::metrics::http;
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
 use crate::system::Process;
-use crate::{logging, notify, when};
+use crate::{logging, memory, notify, when};
 use leeward_env::Env;
 use serde_json::json;
 use std::ffi::OsString;
@@ -207,6 +207,7 @@ fn start(env: &Env, args: &Args, state: &CellDir) -> Result<Gateway, Fail> {
     let enrol =
         Enrol { server: &args.server, token, variable: TOKEN, timeout, cache: None, follows_at: None };
     let client = enrol::connect(env, &enrol)?;
+    memory::of_process(env);
     let started = Gateway::start(env, (&options, state), bound, client.clone());
     started.inspect_err(|_| client.close())
 }

@@ -14,7 +14,7 @@ use crate::keeper::Kept;
 use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
-use crate::{locate, logging, mounts, notify, size, system, when};
+use crate::{locate, logging, memory, mounts, notify, size, system, when};
 use clap::Parser;
 use leeward_env::Env;
 use leeward_fuse::{Mount, Unmounted};
@@ -281,6 +281,7 @@ impl Mounted {
 
     /// Serves the mount until a signal, `lee down` or an unmount ends it.
     fn wait(self, env: &Env) -> Result<(), Fail> {
+        memory::of_process(env);
         let (mount, unmounted) = (self.mount.clone(), self.end.clone());
         env.spawn("mount-watch", move || {
             mount.wait();

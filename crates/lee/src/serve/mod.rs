@@ -474,7 +474,7 @@ impl ServedCell {
             ..ground.started()
         };
         mount.iter().for_each(|mount| watch_mount(env, mount, lifecycle));
-        memory::give_back(env, Arc::downgrade(cell.activity()));
+        memory::of_cell(env, Arc::downgrade(cell.activity()));
         let left = watch_cell(env, (&cell, dir), lifecycle, own);
         Ok(ServedCell {
             mount,
