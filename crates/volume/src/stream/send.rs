@@ -26,8 +26,8 @@ const RUN: u32 = 256 << 10;
 /// Bytes of records that are handed on at once, or a little more.
 const PORTION: usize = 256 << 10;
 
-/// Takes bytes of records.
-pub(crate) type Sink<'s> = dyn FnMut(&[u8]) -> Result<()> + 's;
+/// Takes records, a portion of them at a time.
+pub(crate) type Sink<'s> = dyn FnMut(Vec<u8>) -> Result<()> + 's;
 
 /// Extended attributes of an inode by their names.
 type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
@@ -102,7 +102,7 @@ impl Sending<'_, '_> {
         if self.portions.iter().map(Vec::len).sum::<usize>() < least {
             return Ok(());
         }
-        std::mem::take(&mut self.portions).iter().try_for_each(|portion| (self.sink)(portion))
+        std::mem::take(&mut self.portions).into_iter().try_for_each(|portion| (self.sink)(portion))
     }
 
     fn new_tree(&self) -> Tree<'_> {
