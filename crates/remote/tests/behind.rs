@@ -10,10 +10,12 @@ use crate::rig::proxy::{Proxy, WHOLE};
 use crate::rig::raw::{HELLO, Raw, root, slot};
 use crate::rig::{Random, Rig, lookup, make, seed, user, write};
 use leeward_env::Ctx;
+use leeward_env::limits::BEHIND_BYTES_MAX;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{
-    Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
+    Allocate, Attr, Entry, Error, Fs, Kind, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr,
+    SetTime, Time,
 };
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
@@ -75,6 +77,68 @@ fn programs_do_not_wait_for_the_server_and_others_see_all() {
     assert_eq!(rig::read(&b, node), Ok(b"content".to_vec()));
     assert_eq!(lookup(&a, dir, b"third"), Ok(told));
     assert_eq!(a.call(&user(0), Op::Fsync { node }), Ok(Reply::Done));
+}
+
+/// A write of some bytes at an offset.
+fn write_at(client: &Client, node: NodeId, offset: u64, data: &[u8]) {
+    let written = client.call(&user(0), Op::Write { node, offset, data });
+    assert_eq!(written, Ok(Reply::Written(data.len() as u64)));
+}
+
+/// Who writes a stream faster than the server takes it waits for room, and is told again then.
+#[test]
+fn when_room_runs_out_changes_wait_for_it_and_are_told_all_the_same() {
+    const PIECE: usize = 256 << 10;
+    let rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let node = make(&a, dir, b"stream").expect("made").node;
+    let piece = vec![5; PIECE];
+    let pieces = BEHIND_BYTES_MAX / PIECE as u64;
+    for round in 0..3 {
+        let at = round * (pieces + 3) * PIECE as u64;
+        proxy.hold(true);
+        (0..pieces).for_each(|n| write_at(&a, node, at + n * PIECE as u64, &piece));
+        std::thread::scope(|scope| {
+            let rest = scope.spawn(|| {
+                (pieces..pieces + 3).for_each(|n| write_at(&a, node, at + n * PIECE as u64, &piece));
+            });
+            rig.env.sleep(Duration::from_millis(50));
+            assert!(!rest.is_finished(), "more was told than may be");
+            proxy.hold(false);
+        });
+        assert_eq!(a.call(&user(0), Op::Fsync { node }), Ok(Reply::Done));
+    }
+    let b = rig.host("bb", Grant::default());
+    let size = lookup(&b, dir, b"stream").expect("found").size;
+    assert_eq!(size, 3 * (pieces + 3) * PIECE as u64);
+}
+
+/// Also to files of which it is not known how much is allocated: with holes, or after a change
+/// whose answer says nothing of it.
+#[test]
+fn writes_are_told_where_it_is_unknown_how_much_is_allocated() {
+    let rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let holes = make(&a, dir, b"holes").expect("made").node;
+    write_at(&a, holes, 70_000, &[3; 100]);
+    let reserved = make(&a, dir, b"reserved").expect("made").node;
+    let op =
+        Op::Allocate { node: reserved, offset: 0, len: 9000, mode: Allocate::Reserve { keep_size: false } };
+    assert_eq!(a.call(&user(0), op), Ok(Reply::Done));
+    // with this one it is asked what the file is
+    write_at(&a, reserved, 100, &[2; 100]);
+    proxy.hold(true);
+    for n in 0..20 {
+        write_at(&a, reserved, 5000 + n * 1000, &[4; 500]);
+        write_at(&a, holes, n * 7000, &[4; 500]);
+    }
+    proxy.hold(false);
+    let b = rig.host("bb", Grant::default());
+    for (name, node, size) in [(b"reserved", reserved, 24_500), (b"holes   ", holes, 133_500)] {
+        let told = a.call(&user(0), Op::GetAttr { node }).and_then(Reply::attr).expect("known");
+        assert_eq!(told.size, size);
+        assert_eq!(lookup(&b, dir, name.trim_ascii_end()), Ok(told));
+    }
 }
 
 /// One random change of what is in a directory.

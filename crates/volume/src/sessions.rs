@@ -66,6 +66,15 @@ impl Shard {
         horizon.durable
     }
 
+    /// Changes up to this number are durable, as somebody has seen to it.
+    pub(crate) fn are_durable(&self, lsn: u64) {
+        let mut horizon = self.horizon.lock();
+        horizon.durable = horizon.durable.max(lsn);
+        if horizon.next.as_ref().is_some_and(|candidate| candidate.lsn <= lsn) {
+            horizon.next = None;
+        }
+    }
+
     /// See [`Sessions::do_again`].
     fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
         let last_told = {

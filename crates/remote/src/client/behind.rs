@@ -24,7 +24,7 @@ const CLOCK_STEP: Nanos = 2_000_000_000;
 type Then = Box<dyn FnOnce() + Send>;
 
 /// The last change of a line that somebody waits for.
-type Until = Vec<(u32, u64)>;
+pub(super) type Until = Vec<(u32, u64)>;
 
 /// See the module's head.
 #[derive(Default)]
@@ -101,6 +101,16 @@ impl Behind {
             && self.changes < BEHIND_CHANGES_MAX
             && self.bytes + bytes as u64 <= BEHIND_BYTES_MAX
             && self.lines.get(&user).is_none_or(Line::may_begin)
+    }
+
+    /// The change of a user that must be answered before there is room for one more, if it is only
+    /// room that is missing, and the user's own changes have it.
+    pub(super) fn room_after(&self, user: u32, bytes: usize) -> Option<Until> {
+        if self.clock.wall == 0 || self.may_begin(user, bytes) {
+            return None;
+        }
+        let (first, _) = self.lines.get(&user)?.unanswered.first_key_value()?;
+        Some(vec![(user, *first)])
     }
 
     /// The place of a call that follows all changes so far.

@@ -322,6 +322,10 @@ impl Shared {
                 let mut state = self.state.lock();
                 state.told.durable(lsn);
                 state.hold_changes();
+                // where changes are held none is answered, which would ask for it
+                if state.told.are_many() {
+                    self.make_durable();
+                }
                 Ok(())
             }
             ToClient::Again { result: Ok(()), .. } => Ok(()),

@@ -85,6 +85,8 @@ struct Known {
     /// The front end may have pages of it: it has read, and was told to keep them.
     read: bool,
     kept: bool,
+    /// It was changed once before while its attributes were not known.
+    lacked_attr: bool,
     /// The time of the last change that was told before the server made it.
     told_at: Time,
     copy: Option<Box<Copy>>,
@@ -95,6 +97,9 @@ struct Copy {
     attr: Option<Attr>,
     /// Bytes that are allocated, if the attributes are there and that is known.
     allocated: Option<u64>,
+    /// The attributes of a file that this client alone knows and has written to, where it is not
+    /// known how much is allocated: nobody is told `blocks`.
+    but_blocks: Option<Attr>,
     /// Values, or that there is none.
     xattrs: Vec<(usize, Result<Box<[u8]>>)>,
     names: BTreeMap<Box<[u8]>, Option<(NodeId, Kind)>>,
@@ -656,7 +661,7 @@ impl State {
             Of::Inode(_) => self.drop_all(*node, now),
             Of::Content(_) => (),
             Of::Attr(_) => {
-                copy.attr = None;
+                (copy.attr, copy.but_blocks) = (None, None);
                 copy.xattrs.clear();
             }
             Of::Name(_, name) => {
@@ -831,7 +836,7 @@ impl State {
         if !attr.node.is_view()
             && let Some(copy) = self.keeper(since, leased, attr.node, &of)
         {
-            copy.attr = Some(*attr);
+            (copy.attr, copy.but_blocks) = (Some(*attr), None);
             // of a file in one piece from its beginning it is known what more a write allocates
             copy.allocated = (attr.size == 0 && attr.blocks == 0).then_some(0);
         }

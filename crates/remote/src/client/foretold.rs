@@ -7,7 +7,7 @@
 //! while the server waits for leases on behalf of a change, others may wait for what is behind it
 //! in the line.
 
-use super::behind::{Ticket, Whose};
+use super::behind::{Ticket, Until, Whose};
 use super::copies::{Asked, Copies};
 use super::slots::{Answer, Outstanding};
 use super::{Client, Phase, Shared, files};
@@ -35,6 +35,47 @@ fn bytes_of(op: &Op<'_>) -> Option<usize> {
 }
 
 impl Client {
+    /// When a change that this client alone decides on has to wait for its user's changes before
+    /// it, as there is no room to tell one more: until when. Sent as others are it would wait for
+    /// all that is under way, and what is known of its inode would be gone for those after it.
+    pub(super) fn has_no_room(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Until> {
+        let bytes = bytes_of(op)?;
+        let behind = self.0.behind.lock();
+        let until = behind.room_after(ctx.uid, bytes)?;
+        let nodes = self.involved(op);
+        let is_own = behind.whose(ctx.uid, &nodes) != Whose::Others && self.0.copies.are_alone(&nodes);
+        is_own.then_some(until)
+    }
+
+    /// Runs an operation when these changes are answered.
+    pub(super) fn run_after(&self, until: Until, (ctx, op): (Ctx, Op<'_>), answer: Answer) {
+        let mut bytes = Vec::new();
+        op.put(&mut bytes);
+        let client = self.clone();
+        self.0.when_answered(until, move || match Op::take(&mut Input::new(&bytes)) {
+            Ok(op) => super::Backend::run(&client, ctx, op, answer),
+            Err(_) => answer(Err(Error::Invalid)),
+        });
+    }
+
+    /// Gives the answer to a change of a file. Where this client alone decides on the file by now,
+    /// and changes it not for the first time, it asks for the attributes before: what comes next is
+    /// told without asking. A program that writes on would be faster than attributes that are asked
+    /// for beside it, and its write void them.
+    pub(super) fn answer_prepared(
+        &self,
+        ctx: &Ctx,
+        node: NodeId,
+        result: Result<Reply>,
+        answer: impl FnOnce(Result<Reply>) + Send + 'static,
+    ) {
+        if result.is_ok() && self.0.copies.lack_own_attr(node) {
+            self.ask_op(ctx, Op::GetAttr { node }, Box::new(move |_| answer(result)));
+        } else {
+            answer(result);
+        }
+    }
+
     /// Tells what comes of a change, and sends it, if this client alone decides.
     pub(super) fn foretell(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Result<Reply>> {
         let bytes = bytes_of(op)?;
@@ -144,13 +185,7 @@ impl Client {
     }
 
     /// Sends an operation when these changes are answered.
-    fn ask_after(
-        &self,
-        until: Vec<(u32, u64)>,
-        (caller, op): (Caller, Op<'_>),
-        asked: Asked,
-        answer: Answer,
-    ) {
+    fn ask_after(&self, until: Until, (caller, op): (Caller, Op<'_>), asked: Asked, answer: Answer) {
         let mut bytes = Vec::new();
         op.put(&mut bytes);
         let client = self.clone();
@@ -279,7 +314,7 @@ impl Client {
 
 impl Shared {
     /// Does something when these changes are answered.
-    pub(super) fn when_answered(&self, until: Vec<(u32, u64)>, then: impl FnOnce() + Send + 'static) {
+    pub(super) fn when_answered(&self, until: Until, then: impl FnOnce() + Send + 'static) {
         let now = self.behind.lock().when_answered(until, Box::new(then));
         match now {
             Some(then) => then(),

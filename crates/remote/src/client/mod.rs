@@ -485,6 +485,9 @@ impl Backend for Client {
         if let Some(told) = self.foretell(&ctx, &op) {
             return answer(told);
         }
+        if let Some(until) = self.has_no_room(&ctx, &op) {
+            return self.run_after(until, (ctx, op), Box::new(answer));
+        }
         let answer: Answer = match op {
             Op::Fsync { node } => {
                 let (client, asked) = (self.clone(), self.0.files.lock().changes());
@@ -517,7 +520,7 @@ impl Backend for Client {
                         if result.is_ok() {
                             client.0.files.lock().changed(node);
                         }
-                        answer(result);
+                        client.answer_prepared(&ctx, node, result, answer);
                     })
                 }
                 None => Box::new(answer),

@@ -46,14 +46,22 @@ impl Shard {
     /// Makes all changes so far durable.
     pub(crate) fn sync_all(&self, ctx: &Ctx) -> Result<Reply> {
         Self::may_wait(ctx)?;
+        let told = self.lock().sessions.last_told();
         self.log.seal_older(Duration::ZERO);
         let mut segments: Vec<u64> = self.lock().by_segment.keys().copied().collect();
         segments.sort_unstable();
-        for segment in segments {
-            self.log.wait_durable(ctx, segment)?;
+        for segment in &segments {
+            self.log.wait_durable(ctx, *segment)?;
         }
         self.apply_stored()?;
+        let is_all_applied = {
+            let st = self.lock();
+            segments.iter().all(|segment| !st.by_segment.contains_key(segment))
+        };
         self.commit_now(ctx)?;
+        if is_all_applied {
+            self.are_durable(told);
+        }
         Ok(Reply::Done)
     }
 

@@ -93,6 +93,21 @@ impl Copies {
         self.0.state.lock().may_be_old(attr)
     }
 
+    /// Whether this client alone decides on all of these.
+    pub(in crate::client) fn are_alone(&self, nodes: &[NodeId]) -> bool {
+        let state = self.0.state.lock();
+        nodes.iter().all(|node| state.is_alone(*node))
+    }
+
+    /// Whether this client alone decides on a file that it has changed, and not for the first time
+    /// without knowing what it is.
+    pub(in crate::client) fn lack_own_attr(&self, node: NodeId) -> bool {
+        let state = &mut *self.0.state.lock();
+        let is_lacking = state.is_alone(node) && state.own_file(node).is_none();
+        let known = state.known.get_mut(&node).filter(|_| is_lacking);
+        known.is_some_and(|known| std::mem::replace(&mut known.lacked_attr, true))
+    }
+
     /// The inode behind a name, as far as it is known.
     pub(in crate::client) fn behind_name(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let state = self.0.state.lock();
@@ -106,6 +121,11 @@ struct Telling<'a> {
     now: Nanos,
     at: Time,
     made: Option<NodeId>,
+}
+
+/// Whether its flags let it be changed.
+fn is_plain(attr: &Attr) -> bool {
+    !attr.flags.has(InodeFlags::IMMUTABLE.or(InodeFlags::APPEND_ONLY))
 }
 
 impl State {
@@ -135,9 +155,14 @@ impl State {
 
     /// The attributes of an inode that this client alone knows, and that lets itself be changed.
     fn own(&self, node: NodeId) -> Option<Attr> {
-        let attr = self.attr(node).filter(|_| self.is_alone(node))?;
-        let is_plain = !attr.flags.has(InodeFlags::IMMUTABLE.or(InodeFlags::APPEND_ONLY));
-        is_plain.then_some(attr)
+        self.attr(node).filter(|attr| self.is_alone(node) && is_plain(attr))
+    }
+
+    /// The same of a file, of which it may be unknown how much is allocated.
+    fn own_file(&self, node: NodeId) -> Option<Attr> {
+        let but_blocks = || self.copy(node)?.but_blocks.filter(|_| !self.removing.any_unknown());
+        let attr = self.attr(node).or_else(but_blocks)?;
+        (attr.kind == Kind::File && self.is_alone(node) && is_plain(&attr)).then_some(attr)
     }
 
     fn own_dir(&self, dir: NodeId) -> Option<Attr> {
@@ -188,7 +213,7 @@ impl State {
 
     fn change_attr(&mut self, node: NodeId, attr: Option<Attr>) {
         if let Some(copy) = self.copy_of(node) {
-            copy.attr = attr;
+            (copy.attr, copy.but_blocks) = (attr, None);
         }
         self.touch(&[Of::Attr(node).mark()]);
     }
@@ -258,7 +283,7 @@ impl State {
         if len == 0 || len > WRITE_BYTES_MAX || !self.is_alone(node) {
             return None;
         }
-        let before = self.own(node).filter(|attr| attr.kind == Kind::File)?;
+        let before = self.own_file(node)?;
         if before.mode & SET_IDS != 0 && telling.ctx.uid != 0 {
             return None;
         }
@@ -269,19 +294,15 @@ impl State {
             _ if allocated == before.size => Some(size),
             _ => None,
         });
-        let attr = allocated.map(|allocated| Attr {
-            size,
-            blocks: allocated.div_ceil(512),
-            mtime: telling.at,
-            ctime: telling.at,
-            ..before
-        });
-        if let Some(copy) = self.copy_of(node) {
-            copy.allocated = allocated;
-        }
+        let blocks = allocated.map_or(before.blocks, |allocated| allocated.div_ceil(512));
+        let attr = Attr { size, blocks, mtime: telling.at, ctime: telling.at, ..before };
         self.content.void(node, telling.now);
         self.touch(&[Of::Content(node).mark()]);
-        self.change_attr(node, attr);
+        self.change_attr(node, allocated.map(|_| attr));
+        if let Some(copy) = self.copy_of(node) {
+            copy.allocated = allocated;
+            copy.but_blocks = Some(attr).filter(|_| allocated.is_none());
+        }
         Some((Reply::Written(len as u64), vec![node]))
     }
 
