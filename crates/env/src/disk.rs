@@ -37,7 +37,8 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `buf` at `offset`, extending the file.
     fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()>;
     /// Reserves space so that later writes within `len` cannot fail for lack of it; the size
-    /// becomes at least `len`.
+    /// becomes at least `len`. Where that fails the file is as long as before: nobody else may
+    /// write to it meanwhile.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Cuts or extends (with a hole) to `len`.
     fn truncate(&self, len: u64) -> io::Result<()>;

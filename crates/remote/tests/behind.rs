@@ -93,7 +93,8 @@ fn when_room_runs_out_changes_wait_for_it_and_are_told_all_the_same() {
     let (a, proxy, dir) = alone(&rig, "alone");
     let node = make(&a, dir, b"stream").expect("made").node;
     let piece = vec![5; PIECE];
-    let pieces = BEHIND_BYTES_MAX / PIECE as u64;
+    // one user's share
+    let pieces = BEHIND_BYTES_MAX / 4 * 3 / PIECE as u64;
     for round in 0..3 {
         let at = round * (pieces + 3) * PIECE as u64;
         proxy.hold(true);
@@ -279,9 +280,9 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
     assert!(waited.for_machine_nanos["alone"] > 3_000_000_000, "{:?}", waited.for_machine_nanos);
     // on a busy machine other operations of it may have been slow since
     let slow = waited.slow.iter().filter(|slow| slow.machine.as_deref() == Some("bb"));
-    let leases = slow.flat_map(|slow| &slow.waited).find(|wait| wait.cause == "leases");
-    let leases = leases.expect("the change that waited, from its machine");
-    assert_eq!((leases.machine.as_deref(), leases.were_taken), (Some("alone"), true));
+    let mut leases = slow.flat_map(|slow| &slow.waited).filter(|wait| wait.cause == "leases");
+    let is_of_change = leases.any(|wait| wait.machine.as_deref() == Some("alone") && wait.were_taken);
+    assert!(is_of_change, "the change that waited, from its machine: {:?}", waited.slow);
     let figures = rig.server().host_figures();
     assert_eq!(figures.iter().map(|host| host.lost).sum::<u64>(), 1);
 }

@@ -276,6 +276,8 @@ fn a_thousand_sessions_cost_little_and_a_change_of_what_all_keep_is_quick() {
     // a file for each: nobody has to give back what another writes
     let files = (0..=SESSIONS).map(|n| make(&good, dir, format!("file {n}").as_bytes()).expect("made").node);
     let files: Vec<NodeId> = files.collect();
+    // sessions go to them by number: they are to be there
+    assert_eq!(good.call(&user(0), Op::SyncAll), Ok(Reply::Done));
     // the first session makes what all share
     let first = used_session(&rig, BAD, (dir, SESSIONS, &files));
     let before = HELD.load(Ordering::Relaxed);

@@ -66,7 +66,8 @@ impl Shard {
         horizon.durable
     }
 
-    /// Changes up to this number are durable, as somebody has seen to it.
+    /// Changes up to this number are durable, as somebody has seen to it. Not while changes are
+    /// done again after a crash: those that are still to come have smaller numbers.
     pub(crate) fn are_durable(&self, lsn: u64) {
         let mut horizon = self.horizon.lock();
         horizon.durable = horizon.durable.max(lsn);

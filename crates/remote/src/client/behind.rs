@@ -9,7 +9,7 @@ use leeward_env::Nanos;
 use leeward_env::limits::{BEHIND_BYTES_MAX, BEHIND_CHANGES_MAX};
 use leeward_fs::NodeId;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// How long it may take until all that a user was told is answered, as far as one can tell.
@@ -17,6 +17,9 @@ const DRAIN_TIME: Nanos = 500_000_000;
 /// Changes that may always be under way, however slow the server is.
 const CHANGES_MIN: u64 = 4;
 
+/// What changes of one user may have of all that may be under way: others are to be told, too.
+const LINE_CHANGES_MAX: u64 = BEHIND_CHANGES_MAX as u64 / 4 * 3;
+pub(super) const LINE_BYTES_MAX: u64 = BEHIND_BYTES_MAX / 4 * 3;
 /// By how much the server's clock is behind what it was when it was set back.
 const CLOCK_STEP: Nanos = 2_000_000_000;
 
@@ -34,7 +37,7 @@ pub(super) struct Behind {
     touching: FxHashMap<NodeId, Vec<(u32, u64)>>,
     /// The number of the last change.
     last: u64,
-    /// Changes under way, and bytes that they bring.
+    /// Changes under way, and bytes that they bring; those that room is promised to among them.
     changes: usize,
     bytes: u64,
     waiting: Vec<(Until, Then)>,
@@ -47,6 +50,11 @@ pub(super) struct Behind {
 struct Line {
     /// Those under way, with when they were told.
     unanswered: BTreeMap<u64, Nanos>,
+    /// What waits for room, with the bytes that it needs; and how many have it and go on.
+    waiting: VecDeque<(u64, Then)>,
+    promised: u64,
+    /// Bytes of those under way and of those that go on.
+    bytes: u64,
     /// How long the server takes for one, while it is busy with them.
     pace: Nanos,
     /// When one was answered last.
@@ -88,29 +96,70 @@ impl Ticket {
 }
 
 impl Line {
-    fn may_begin(&self) -> bool {
-        let most = DRAIN_TIME.checked_div(self.pace).unwrap_or(u64::MAX).max(CHANGES_MIN);
-        (self.unanswered.len() as u64) < most
+    fn has_room(&self, bytes: u64) -> bool {
+        let most = DRAIN_TIME.checked_div(self.pace).unwrap_or(u64::MAX).clamp(CHANGES_MIN, LINE_CHANGES_MAX);
+        self.unanswered.len() as u64 + self.promised < most && self.bytes + bytes <= LINE_BYTES_MAX
     }
 }
 
 impl Behind {
-    /// Whether a user may be told of one more change that brings so many bytes.
-    pub(super) fn may_begin(&self, user: u32, bytes: usize) -> bool {
-        self.clock.wall > 0
-            && self.changes < BEHIND_CHANGES_MAX
-            && self.bytes + bytes as u64 <= BEHIND_BYTES_MAX
-            && self.lines.get(&user).is_none_or(Line::may_begin)
+    /// Whether a user may be told of one more change that brings so many bytes. `promised`: it has
+    /// waited for room, which is kept for it until now.
+    pub(super) fn may_begin(&mut self, user: u32, bytes: usize, promised: bool) -> bool {
+        let bytes = bytes as u64;
+        if promised {
+            self.take_promise(user, bytes);
+        }
+        let has_turn = |line: &Line| line.has_room(bytes) && (promised || line.waiting.is_empty());
+        self.clock.wall > 0 && self.has_room(bytes) && self.lines.get(&user).is_none_or(has_turn)
     }
 
-    /// The change of a user that must be answered before there is room for one more, if it is only
-    /// room that is missing, and the user's own changes have it.
-    pub(super) fn room_after(&self, user: u32, bytes: usize) -> Option<Until> {
-        if self.clock.wall == 0 || self.may_begin(user, bytes) {
-            return None;
+    fn has_room(&self, bytes: u64) -> bool {
+        self.changes < BEHIND_CHANGES_MAX && self.bytes + bytes <= BEHIND_BYTES_MAX
+    }
+
+    /// Whether changes of a user are under way.
+    pub(super) fn is_busy(&self, user: u32) -> bool {
+        self.lines.get(&user).is_some_and(|line| !line.unanswered.is_empty())
+    }
+
+    /// Does something when its turn comes among what waits for room of its user, and so many bytes
+    /// are promised to it; or when no change of the user is under way. What is to be done now.
+    pub(super) fn when_there_is_room(&mut self, user: u32, bytes: usize, then: Then) -> Vec<Then> {
+        self.lines.entry(user).or_default().waiting.push_back((bytes as u64, then));
+        if self.is_busy(user) { Vec::new() } else { self.take_admitted(user) }
+    }
+
+    /// Those of a user that wait for room and may go on now, in their order.
+    fn take_admitted(&mut self, user: u32) -> Vec<Then> {
+        let mut admitted = Vec::new();
+        loop {
+            let (has_room, is_busy) = (self.has_first_room(user), self.is_busy(user));
+            let Some(line) = self.lines.get_mut(&user).filter(|_| has_room || !is_busy) else { break };
+            let Some((bytes, then)) = line.waiting.pop_front() else { break };
+            line.promised += 1;
+            line.bytes += bytes;
+            self.changes += 1;
+            self.bytes += bytes;
+            admitted.push(then);
         }
-        let (first, _) = self.lines.get(&user)?.unanswered.first_key_value()?;
-        Some(vec![(user, *first)])
+        admitted
+    }
+
+    /// Whether the first that waits for room of a user has it.
+    fn has_first_room(&self, user: u32) -> bool {
+        let line = self.lines.get(&user);
+        let first = line.and_then(|line| Some((line, line.waiting.front()?)));
+        first.is_some_and(|(line, (bytes, _))| line.has_room(*bytes) && self.has_room(*bytes))
+    }
+
+    fn take_promise(&mut self, user: u32, bytes: u64) {
+        if let Some(line) = self.lines.get_mut(&user) {
+            line.promised -= 1;
+            line.bytes -= bytes;
+            self.changes -= 1;
+            self.bytes -= bytes;
+        }
     }
 
     /// The place of a call that follows all changes so far.
@@ -127,7 +176,9 @@ impl Behind {
     pub(super) fn begin(&mut self, user: u32, nodes: Vec<NodeId>, bytes: usize, now: Nanos) -> Ticket {
         self.last += 1;
         let number = self.last;
-        self.lines.entry(user).or_default().unanswered.insert(number, now);
+        let line = self.lines.entry(user).or_default();
+        line.unanswered.insert(number, now);
+        line.bytes += bytes as u64;
         for node in &nodes {
             let lines = self.touching.entry(*node).or_default();
             lines.retain(|(of, _)| *of != user);
@@ -147,6 +198,7 @@ impl Behind {
             let took = now.saturating_sub(told.max(line.answered_at));
             line.pace = (line.pace * 7 + took) / 8;
             line.answered_at = now;
+            line.bytes -= bytes;
             self.changes -= 1;
             self.bytes -= bytes;
         }
@@ -158,7 +210,9 @@ impl Behind {
                 }
             }
         }
-        self.take_ready()
+        let mut ready = self.take_ready();
+        ready.extend(self.take_admitted(*user));
+        ready
     }
 
     fn take_ready(&mut self) -> Vec<Then> {
@@ -295,4 +349,93 @@ pub(super) enum Whose {
     Own,
     /// Those of others, too.
     Others,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const SMALL: usize = 128 << 10;
+    const LARGE: usize = 1 << 20;
+
+    struct Room {
+        behind: Behind,
+        told: VecDeque<Ticket>,
+    }
+
+    impl Room {
+        /// Told as far as one user may be.
+        fn full_of(user: u32) -> Room {
+            let mut room = Room { behind: Behind::default(), told: VecDeque::new() };
+            room.behind.heard_time(1, 0);
+            while room.behind.may_begin(user, SMALL, false) {
+                room.tell(user, SMALL);
+            }
+            room
+        }
+
+        fn tell(&mut self, user: u32, bytes: usize) {
+            self.told.push_back(self.behind.begin(user, Vec::new(), bytes, 0));
+        }
+
+        /// The oldest is answered; how many go on that have waited.
+        fn answer(&mut self) -> usize {
+            let ticket = self.told.pop_front().expect("some are told");
+            let ready = self.behind.end(&ticket, 0);
+            let went_on = ready.len();
+            ready.into_iter().for_each(|then| then());
+            went_on
+        }
+    }
+
+    #[test]
+    fn who_waits_for_much_room_is_not_overtaken() {
+        let mut room = Room::full_of(7);
+        let all = room.told.len();
+        assert_eq!(all as u64, LINE_BYTES_MAX / SMALL as u64);
+        assert!(room.behind.may_begin(8, LARGE, false), "another user is told");
+        let went_on = Arc::new(AtomicUsize::new(0));
+        for bytes in [LARGE, SMALL] {
+            let went_on = went_on.clone();
+            let then = Box::new(move || _ = went_on.fetch_add(1, Ordering::Relaxed));
+            assert!(room.behind.when_there_is_room(7, bytes, then).is_empty());
+        }
+        for _ in 1..LARGE / SMALL {
+            assert_eq!(room.answer(), 0);
+            assert!(!room.behind.may_begin(7, SMALL, false), "it is not its turn");
+        }
+        assert_eq!(room.answer(), 1);
+        assert!(!room.behind.may_begin(7, SMALL, false));
+        assert!(room.behind.may_begin(7, LARGE, true), "the room is kept for it");
+        room.tell(7, LARGE);
+        assert_eq!(room.answer(), 1);
+        assert!(room.behind.may_begin(7, SMALL, true));
+        room.tell(7, SMALL);
+        while !room.told.is_empty() {
+            assert_eq!(room.answer(), 0);
+        }
+        assert!(room.behind.is_empty());
+        assert_eq!(
+            (room.behind.bytes, room.behind.lines[&7].bytes, room.behind.lines[&7].promised),
+            (0, 0, 0)
+        );
+        assert_eq!(went_on.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn nobody_waits_for_room_when_nothing_of_the_user_is_under_way() {
+        let mut room = Room::full_of(7);
+        for _ in 0..3 {
+            assert!(
+                room.behind.when_there_is_room(7, 2 * BEHIND_BYTES_MAX as usize, Box::new(|| ())).is_empty()
+            );
+        }
+        while room.told.len() > 1 {
+            assert_eq!(room.answer(), 0);
+        }
+        assert_eq!(room.answer(), 3);
+        assert_eq!(room.behind.when_there_is_room(7, 1, Box::new(|| ())).len(), 1);
+    }
 }

@@ -7,7 +7,7 @@
 //! while the server waits for leases on behalf of a change, others may wait for what is behind it
 //! in the line.
 
-use super::behind::{Ticket, Until, Whose};
+use super::behind::{Behind, Ticket, Until, Whose};
 use super::copies::{Asked, Copies};
 use super::slots::{Answer, Outstanding};
 use super::{Client, Phase, Shared, files};
@@ -24,6 +24,16 @@ const SHARE_MAX: usize = 4096;
 /// How long a mount that ends waits for the server to answer what it was told.
 const END_TIME: Duration = Duration::from_secs(5);
 
+/// What comes of an operation that is to be told before the server has made it.
+pub(super) enum Foretelling {
+    /// It is told and sent.
+    Told(Reply),
+    /// It could be, were there room.
+    NoRoom,
+    /// The server is to be asked.
+    No,
+}
+
 /// Bytes that a change brings; `None`: it is never told before the server has made it.
 fn bytes_of(op: &Op<'_>) -> Option<usize> {
     match op {
@@ -35,56 +45,71 @@ fn bytes_of(op: &Op<'_>) -> Option<usize> {
 }
 
 impl Client {
-    /// When a change that this client alone decides on has to wait for its user's changes before
-    /// it, as there is no room to tell one more: until when. Sent as others are it would wait for
-    /// all that is under way, and what is known of its inode would be gone for those after it.
-    pub(super) fn has_no_room(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Until> {
-        let bytes = bytes_of(op)?;
-        let behind = self.0.behind.lock();
-        let until = behind.room_after(ctx.uid, bytes)?;
-        let nodes = self.involved(op);
-        let is_own = behind.whose(ctx.uid, &nodes) != Whose::Others && self.0.copies.are_alone(&nodes);
-        is_own.then_some(until)
-    }
-
-    /// Runs an operation when these changes are answered.
-    pub(super) fn run_after(&self, until: Until, (ctx, op): (Ctx, Op<'_>), answer: Answer) {
+    /// Runs a change when there is room to tell it. Sent as others are it would wait for all that
+    /// is under way, and what is known of its inode would be gone for those after it.
+    pub(super) fn wait_for_room(&self, (ctx, op): (Ctx, Op<'_>), answer: Answer) {
         let mut bytes = Vec::new();
         op.put(&mut bytes);
         let client = self.clone();
-        self.0.when_answered(until, move || match Op::take(&mut Input::new(&bytes)) {
-            Ok(op) => super::Backend::run(&client, ctx, op, answer),
+        let then = Box::new(move || match Op::take(&mut Input::new(&bytes)) {
+            Ok(op) => match client.foretell(&ctx, &op, true) {
+                Foretelling::Told(reply) => answer(Ok(reply)),
+                Foretelling::NoRoom => client.wait_for_room((ctx, op), answer),
+                Foretelling::No => super::Backend::run(&client, ctx, op, answer),
+            },
             Err(_) => answer(Err(Error::Invalid)),
         });
+        let now = self.0.behind.lock().when_there_is_room(ctx.uid, bytes_of(&op).unwrap_or(0), then);
+        if now.is_empty() {
+            // somebody waits: nothing gathers any longer
+            self.0.flush();
+        }
+        now.into_iter().for_each(|then| then());
     }
 
     /// Gives the answer to a change of a file. Where this client alone decides on the file by now,
     /// and changes it not for the first time, it asks for the attributes before: what comes next is
-    /// told without asking. A program that writes on would be faster than attributes that are asked
-    /// for beside it, and its write void them.
+    /// told without asking, where it is a write. A program that writes on would be faster than
+    /// attributes that are asked for beside it, and its write void them.
     pub(super) fn answer_prepared(
         &self,
         ctx: &Ctx,
-        node: NodeId,
+        (node, is_write): (NodeId, bool),
         result: Result<Reply>,
         answer: impl FnOnce(Result<Reply>) + Send + 'static,
     ) {
-        if result.is_ok() && self.0.copies.lack_own_attr(node) {
+        if result.is_ok() && self.0.copies.lack_own_attr(node) && is_write {
             self.ask_op(ctx, Op::GetAttr { node }, Box::new(move |_| answer(result)));
         } else {
             answer(result);
         }
     }
 
-    /// Tells what comes of a change, and sends it, if this client alone decides.
-    pub(super) fn foretell(&self, ctx: &Ctx, op: &Op<'_>) -> Option<Result<Reply>> {
-        let bytes = bytes_of(op)?;
-        let caller = self.caller(ctx, op);
+    /// Tells what comes of a change, and sends it, if this client alone decides. `promised`: it has
+    /// waited for room.
+    pub(super) fn foretell(&self, ctx: &Ctx, op: &Op<'_>, promised: bool) -> Foretelling {
+        let Some(bytes) = bytes_of(op) else { return Foretelling::No };
         let mut behind = self.0.behind.lock();
+        let (has_room, nodes) = (behind.may_begin(ctx.uid, bytes, promised), self.involved(op));
         // the lines of two users do not wait for each other
-        if !behind.may_begin(ctx.uid, bytes) || behind.whose(ctx.uid, &self.involved(op)) == Whose::Others {
-            return None;
+        if behind.whose(ctx.uid, &nodes) == Whose::Others {
+            return Foretelling::No;
         }
+        if !has_room {
+            let waits = behind.is_busy(ctx.uid) && self.0.copies.are_alone(&nodes);
+            return if waits { Foretelling::NoRoom } else { Foretelling::No };
+        }
+        let told = self.tell(ctx, (op, bytes), &mut behind);
+        drop(behind);
+        let Some(reply) = told else { return Foretelling::No };
+        if let Some(node) = files::changed(op) {
+            self.0.files.lock().changed(node);
+        }
+        Foretelling::Told(reply)
+    }
+
+    fn tell(&self, ctx: &Ctx, (op, bytes): (&Op<'_>, usize), behind: &mut Behind) -> Option<Reply> {
+        let caller = self.caller(ctx, op);
         let mut state = self.0.state.lock();
         let Phase::Up(pipe) = &state.phase else { return None };
         if !state.slots.are_free() {
@@ -121,12 +146,7 @@ impl Client {
             // them
             if is_first { pipe.send_large(&frame) } else { pipe.gather(&frame, now) }
         }
-        drop(state);
-        drop(behind);
-        if let Some(node) = files::changed(op) {
-            self.0.files.lock().changed(node);
-        }
-        Some(Ok(told.reply))
+        Some(told.reply)
     }
 
     fn ask_for_numbers(&self, state: &mut super::State, volume: u32) {

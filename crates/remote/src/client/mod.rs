@@ -44,6 +44,7 @@ pub use disk::CacheOptions;
 use disk::DiskContent;
 pub use doors::ForDoors;
 use files::ChangedFiles;
+use foretold::Foretelling;
 use groups::GroupsOfPrograms;
 use leeward_cache::DiskCacheFigures;
 use leeward_env::{Ctx, Env, Nanos};
@@ -482,11 +483,10 @@ impl Backend for Client {
         if let Some(which) = about_root(&op) {
             return self.ask_of_root(ctx, (op, which), Box::new(answer));
         }
-        if let Some(told) = self.foretell(&ctx, &op) {
-            return answer(told);
-        }
-        if let Some(until) = self.has_no_room(&ctx, &op) {
-            return self.run_after(until, (ctx, op), Box::new(answer));
+        match self.foretell(&ctx, &op, false) {
+            Foretelling::Told(reply) => return answer(Ok(reply)),
+            Foretelling::NoRoom => return self.wait_for_room((ctx, op), Box::new(answer)),
+            Foretelling::No => (),
         }
         let answer: Answer = match op {
             Op::Fsync { node } => {
@@ -515,12 +515,12 @@ impl Backend for Client {
             }
             _ => match files::changed(&op) {
                 Some(node) => {
-                    let client = self.clone();
+                    let (client, is_write) = (self.clone(), matches!(op, Op::Write { .. }));
                     Box::new(move |result| {
                         if result.is_ok() {
                             client.0.files.lock().changed(node);
                         }
-                        client.answer_prepared(&ctx, node, result, answer);
+                        client.answer_prepared(&ctx, (node, is_write), result, answer);
                     })
                 }
                 None => Box::new(answer),
