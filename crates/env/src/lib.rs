@@ -37,7 +37,7 @@ pub use descriptor::{open_descriptor, wait_readable};
 pub use file_lock::FileLock;
 pub use machine::Machine;
 pub use memory::{give_memory_back, keep_memory};
-pub use real::{Env, Nanos};
+pub use real::{Env, Nanos, processor_time};
 pub use term::Term;
 
 /// The text of a panic, for messages.

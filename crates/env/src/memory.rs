@@ -1,10 +1,10 @@
 //! Memory of the process.
 
-/// Makes the allocator keep memory that is free, so that buffers are used again. As it is it gives
-/// each that is longer than 128 KiB, or lies at the end of an arena, back to the system at once,
-/// and gets the next one as pages that the kernel has to clear: a quarter of the processor time of
-/// a stream through pipes and connections. For processes that serve; they call
-/// [`give_memory_back`] when there is little to do.
+/// Makes the allocator keep memory that is free, so that buffers are used again. By default glibc
+/// gives large pieces, and what is free at the end of an arena, back to the system at once. The
+/// next buffer is then pages that the kernel has to clear: a quarter of the processor time of a
+/// stream through pipes and connections. For processes that serve; they call [`give_memory_back`]
+/// when there is little to do.
 #[cfg(target_env = "gnu")]
 pub fn keep_memory() {
     /// Pieces that are longer are mapped one by one.

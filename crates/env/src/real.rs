@@ -260,6 +260,14 @@ impl Env {
     }
 }
 
+/// What all threads of this process have had of the processors.
+pub fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid pointer; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 //! arena's lock, some 0.2 ms for each MB. So it is done while users are away, and only where much
 //! was added since the last time.
 
-use leeward_env::{Activity, Env, Nanos, give_memory_back, keep_memory};
+use leeward_env::{Activity, Env, Nanos, give_memory_back, keep_memory, processor_time};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -58,14 +58,6 @@ fn keep(env: &Env, mut is_idle: impl FnMut(Nanos) -> Option<bool> + Send + 'stat
             );
         }
     });
-}
-
-/// What all threads of this process have had of the processors.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid pointer; this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The memory that stayed after it was given back.

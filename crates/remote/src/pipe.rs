@@ -16,7 +16,7 @@ use mio::net::TcpStream;
 use parking_lot::{Mutex, MutexGuard};
 use rustls::Connection;
 use std::collections::VecDeque;
-use std::io::{self, BufRead, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
@@ -286,21 +286,11 @@ impl Pipe {
         }
         match state.tls.process_new_packets() {
             Ok(found) => {
-                let mut left = found.plaintext_bytes_to_read();
-                let mut reader = state.tls.reader();
-                while left > 0 {
-                    let taken = reader.fill_buf().map(|bytes| {
-                        inbox.bytes.extend_from_slice(bytes);
-                        bytes.len()
-                    });
-                    match taken {
-                        Ok(taken @ 1..) => {
-                            reader.consume(taken);
-                            left = left.saturating_sub(taken);
-                        }
-                        Ok(0) => return ended(state, ErrorKind::UnexpectedEof.into()),
-                        Err(e) => return ended(state, e),
-                    }
+                let begin = inbox.bytes.len();
+                inbox.bytes.resize(begin + found.plaintext_bytes_to_read(), 0);
+                let read = state.tls.reader().read_exact(&mut inbox.bytes[begin..]);
+                if let Err(e) = read {
+                    return ended(state, e);
                 }
             }
             Err(e) => return ended(state, io::Error::new(ErrorKind::InvalidData, e)),

@@ -6,7 +6,7 @@ use super::load::{Client, Load, Step};
 use super::target::Target;
 use super::{Class, Failure, Op};
 use crate::Refused;
-use leeward_env::Env;
+use leeward_env::{Env, processor_time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -236,10 +236,14 @@ impl<W: Write> Worker<W> {
             if command == Command::Stop {
                 continue;
             }
-            let (began, cpu) = (worker.env.now(), cpu_seconds());
+            let (began, cpu) = (worker.env.now(), processor_time());
             let done = worker.obey(command).await?;
             let mut outcome = worker.load.outcome(began, done.seconds);
-            outcome = Outcome { cpu_s: cpu_seconds() - cpu, objects: worker.load.put(), ..outcome };
+            outcome = Outcome {
+                cpu_s: (processor_time() - cpu).as_secs_f64(),
+                objects: worker.load.put(),
+                ..outcome
+            };
             outcome.quiet = Load::quiet(&worker.idle);
             outcome.cannot = done.cannot;
             say(&mut worker.output, &Line::Done(Box::new(outcome)))?;
@@ -390,12 +394,4 @@ fn say(output: &mut impl Write, line: &Line) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
     output.write_all(&bytes).and_then(|()| output.flush())
-}
-
-/// Processor time of this process so far, in seconds.
-fn cpu_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid struct to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

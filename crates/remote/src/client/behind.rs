@@ -16,10 +16,10 @@ use std::ops::Range;
 const DRAIN_TIME: Nanos = 500_000_000;
 /// Changes that may always be under way, however slow the server is.
 const CHANGES_MIN: u64 = 4;
-
 /// What changes of one user may have of all that may be under way: others are to be told, too.
 const LINE_CHANGES_MAX: u64 = BEHIND_CHANGES_MAX as u64 / 4 * 3;
-pub(super) const LINE_BYTES_MAX: u64 = BEHIND_BYTES_MAX / 4 * 3;
+const LINE_BYTES_MAX: u64 = BEHIND_BYTES_MAX / 4 * 3;
+
 /// By how much the server's clock is behind what it was when it was set back.
 const CLOCK_STEP: Nanos = 2_000_000_000;
 
@@ -133,10 +133,10 @@ impl Behind {
     /// Those of a user that wait for room and may go on now, in their order.
     fn take_admitted(&mut self, user: u32) -> Vec<Then> {
         let mut admitted = Vec::new();
-        loop {
-            let (has_room, is_busy) = (self.has_first_room(user), self.is_busy(user));
-            let Some(line) = self.lines.get_mut(&user).filter(|_| has_room || !is_busy) else { break };
-            let Some((bytes, then)) = line.waiting.pop_front() else { break };
+        while self.admits_first(user)
+            && let Some(line) = self.lines.get_mut(&user)
+            && let Some((bytes, then)) = line.waiting.pop_front()
+        {
             line.promised += 1;
             line.bytes += bytes;
             self.changes += 1;
@@ -146,11 +146,12 @@ impl Behind {
         admitted
     }
 
-    /// Whether the first that waits for room of a user has it.
-    fn has_first_room(&self, user: u32) -> bool {
+    /// Whether the first that waits for room of a user may go on.
+    fn admits_first(&self, user: u32) -> bool {
         let line = self.lines.get(&user);
         let first = line.and_then(|line| Some((line, line.waiting.front()?)));
-        first.is_some_and(|(line, (bytes, _))| line.has_room(*bytes) && self.has_room(*bytes))
+        let has_room = |line: &Line, bytes| line.has_room(bytes) && self.has_room(bytes);
+        first.is_some_and(|(line, (bytes, _))| !self.is_busy(user) || has_room(line, *bytes))
     }
 
     fn take_promise(&mut self, user: u32, bytes: u64) {

@@ -44,20 +44,29 @@ fn bytes_of(op: &Op<'_>) -> Option<usize> {
     }
 }
 
+/// Does something with an operation later, when what it borrows may be gone.
+fn later(
+    op: Op<'_>,
+    answer: Answer,
+    then: impl FnOnce(Op<'_>, Answer) + Send + 'static,
+) -> Box<dyn FnOnce() + Send> {
+    let mut bytes = Vec::new();
+    op.put(&mut bytes);
+    Box::new(move || match Op::take(&mut Input::new(&bytes)) {
+        Ok(op) => then(op, answer),
+        Err(_) => answer(Err(Error::Invalid)),
+    })
+}
+
 impl Client {
     /// Runs a change when there is room to tell it. Sent as others are it would wait for all that
     /// is under way, and what is known of its inode would be gone for those after it.
     pub(super) fn wait_for_room(&self, (ctx, op): (Ctx, Op<'_>), answer: Answer) {
-        let mut bytes = Vec::new();
-        op.put(&mut bytes);
         let client = self.clone();
-        let then = Box::new(move || match Op::take(&mut Input::new(&bytes)) {
-            Ok(op) => match client.foretell(&ctx, &op, true) {
-                Foretelling::Told(reply) => answer(Ok(reply)),
-                Foretelling::NoRoom => client.wait_for_room((ctx, op), answer),
-                Foretelling::No => super::Backend::run(&client, ctx, op, answer),
-            },
-            Err(_) => answer(Err(Error::Invalid)),
+        let then = later(op, answer, move |op, answer| match client.foretell(&ctx, &op, true) {
+            Foretelling::Told(reply) => answer(Ok(reply)),
+            Foretelling::NoRoom => client.wait_for_room((ctx, op), answer),
+            Foretelling::No => super::Backend::run(&client, ctx, op, answer),
         });
         let now = self.0.behind.lock().when_there_is_room(ctx.uid, bytes_of(&op).unwrap_or(0), then);
         if now.is_empty() {
@@ -206,13 +215,9 @@ impl Client {
 
     /// Sends an operation when these changes are answered.
     fn ask_after(&self, until: Until, (caller, op): (Caller, Op<'_>), asked: Asked, answer: Answer) {
-        let mut bytes = Vec::new();
-        op.put(&mut bytes);
         let client = self.clone();
-        self.0.when_answered(until, move || match Op::take(&mut Input::new(&bytes)) {
-            Ok(op) => client.ask(Call::Op(caller, op), Some(asked), answer),
-            Err(_) => answer(Err(Error::Invalid)),
-        });
+        let ask = move |op: Op<'_>, answer: Answer| client.ask(Call::Op(caller, op), Some(asked), answer);
+        self.0.when_answered(until, later(op, answer, ask));
     }
 
     /// The inodes that an operation is about, with those behind its names as far as they are known.
