@@ -303,13 +303,14 @@ impl Rig {
     }
 }
 
-/// What a cell that is at work leaves when its machine dies now: its metadata, then the data that
-/// they speak of.
+/// What a cell that is at work leaves when its machine dies now: its metadata, and the data that
+/// they speak of. Objects that it removes while they are copied are kept: the metadata may still
+/// speak of them.
 fn copy_of(cell: &std::path::Path) -> TempDir {
-    let copy = |left: &TempDir, what: &str| {
+    let copy = |left: &TempDir, how: &str, what: &str| {
         let (from, to) = (cell.join(what), left.path().join(what));
         std::process::Command::new("cp")
-            .arg("-aT")
+            .arg(how)
             .args([from, to])
             .stderr(std::process::Stdio::null())
             .status()
@@ -319,7 +320,10 @@ fn copy_of(cell: &std::path::Path) -> TempDir {
     // again if something was made, replaced or removed meanwhile
     let whole = (0..100).find_map(|_| {
         let (left, before) = (tempfile::tempdir().expect("a directory"), files_below(&cell.join("meta")));
-        let is_copied = ["meta", "data", "cell"].iter().all(|what| copy(&left, what));
+        // those that go under way are no error
+        let _ = copy(&left, "-alT", "data");
+        let is_copied =
+            copy(&left, "-aT", "meta") && copy(&left, "-alfT", "data") && copy(&left, "-aT", "cell");
         (is_copied && files_below(&cell.join("meta")) == before).then_some(left)
     });
     whole.expect("a copy")
