@@ -36,7 +36,7 @@ pub use ctx::{CallNumber, Class, Ctx, Door, Flow, Foretold, Groups, Told, Wait, 
 pub use descriptor::{open_descriptor, wait_readable};
 pub use file_lock::FileLock;
 pub use machine::Machine;
-pub use memory::{give_memory_back, keep_memory};
+pub use memory::{give_memory_back, keep_memory, limit_arenas};
 pub use real::{Env, Nanos, processor_time};
 pub use term::Term;
 

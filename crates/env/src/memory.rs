@@ -1,5 +1,20 @@
 //! Memory of the process.
 
+/// Bounds the arenas of the allocator: one for each processor, but at least four. What is free in
+/// one cannot be used by threads of another, and by default glibc makes eight for each processor:
+/// of 1,030 MB that a busy server of two processors had, 290 were in use. To be called before
+/// threads are made.
+#[cfg(target_env = "gnu")]
+pub fn limit_arenas() {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // SAFETY: a number that the allocator takes under its own locks, or refuses.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, processors.max(4) as libc::c_int) };
+}
+
+/// Does nothing: allocators other than glibc's have settings of their own.
+#[cfg(not(target_env = "gnu"))]
+pub fn limit_arenas() {}
+
 /// Makes the allocator keep memory that is free, so that buffers are used again. By default glibc
 /// gives large pieces, and what is free at the end of an arena, back to the system at once. The
 /// next buffer is then pages that the kernel has to clear: a quarter of the processor time of a

@@ -58,10 +58,12 @@ mod system;
 mod tokens;
 mod when;
 
+use leeward_env::limit_arenas;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    limit_arenas();
     if let Some(code) = keeper::if_keeper() {
         return code;
     }
