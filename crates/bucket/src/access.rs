@@ -6,7 +6,7 @@ use crate::watched::Watched;
 use crate::{Error, Location, Result, runtime};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{
@@ -77,6 +77,15 @@ impl Bucket {
         let builder = within(builder(place).with_retry(once), place, IMPATIENT_WAIT);
         let bucket = Self::build(place, with_credentials(builder, place.url.profile.as_deref())?)?;
         Ok(Bucket { call_wait: IMPATIENT_WAIT, ..bucket })
+    }
+
+    /// The same, and every object is sent with its checksum: buckets that lock objects take no
+    /// others.
+    ///
+    /// # Errors
+    /// Wrong.
+    pub fn with_checksums(place: &Location) -> Result<Bucket> {
+        Self::build(place, with_credentials(checked(builder(place)), place.url.profile.as_deref())?)
     }
 
     /// The bucket with these keys. For tests.
@@ -300,6 +309,11 @@ fn builder(place: &Location) -> AmazonS3Builder {
     }
 }
 
+/// Every object is sent with its checksum.
+fn checked(builder: AmazonS3Builder) -> AmazonS3Builder {
+    builder.with_checksum_algorithm(Checksum::SHA256)
+}
+
 /// Keys of the profile, where the environment has none.
 fn with_credentials(builder: AmazonS3Builder, profile: Option<&str>) -> Result<AmazonS3Builder> {
     let has = |key| builder.get_config_value(&key).is_some();
@@ -318,4 +332,25 @@ fn with_credentials(builder: AmazonS3Builder, profile: Option<&str>) -> Result<A
         }
     }
     Ok(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{KEY, Server};
+
+    #[test]
+    fn a_bucket_that_locks_objects_takes_those_with_a_checksum() {
+        let server = Server::start("b");
+        let place = server.place("vault");
+        let with_keys = |b: AmazonS3Builder| b.with_access_key_id(KEY).with_secret_access_key("secret");
+        let plain = Bucket::build(&place, with_keys(builder(&place))).expect("a bucket");
+        let checking = Bucket::build(&place, with_keys(checked(builder(&place)))).expect("a bucket");
+        server.set_locks_objects(true);
+        let refused = plain.replace("x", "plain".into());
+        assert!(refused.is_err_and(|e| e.to_string().contains("InvalidRequest")));
+        assert_eq!(checking.replace("x", "checked".into()), Ok(()));
+        assert_eq!(checking.create("y", "checked".into()), Ok(()));
+        assert_eq!(plain.get("x"), Ok(Some("checked".into())));
+    }
 }

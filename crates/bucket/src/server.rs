@@ -61,6 +61,8 @@ struct ServerState {
     is_racy: bool,
     /// Puts whose conditions a racy server has found to hold.
     let_through: u64,
+    /// Whether puts without a checksum are refused, as where objects are locked.
+    locks_objects: bool,
 }
 
 /// A running server; it stops when this is dropped.
@@ -145,6 +147,11 @@ impl Server {
     /// keeps no order among those that ask at the same time.
     pub fn set_racy(&self, racy: bool) {
         self.shared.state.lock().is_racy = racy;
+    }
+
+    /// Whether objects are locked from now on: puts without a checksum are refused.
+    pub fn set_locks_objects(&self, locks: bool) {
+        self.shared.state.lock().locks_objects = locks;
     }
 
     /// Names of all objects.
@@ -289,8 +296,11 @@ fn put(state: &mut ServerState, key: &str, request: &Request) -> Answer {
     refused(state, key, request).unwrap_or_else(|| store(state, key, request))
 }
 
-/// The answer to a put whose conditions do not hold.
+/// The answer to a put whose conditions do not hold, or that the bucket does not take.
 fn refused(state: &ServerState, key: &str, request: &Request) -> Option<Answer> {
+    if state.locks_objects && !request.headers.keys().any(|name| name.starts_with("x-amz-checksum-")) {
+        return Some(Answer::error(400, "InvalidRequest"));
+    }
     let there = state.objects.get(key).map(|o| quoted(o.etag));
     let (none, same) = (request.headers.get("if-none-match"), request.headers.get("if-match"));
     let is_refused = none.is_some() && there.is_some() || same.is_some() && same != there.as_ref();

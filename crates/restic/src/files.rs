@@ -65,7 +65,8 @@ pub trait Files: Send + Sync {
 /// Where that makes no sense, or there is no such place.
 pub fn open(place: &str, may_make: bool) -> Result<Arc<dyn Files>> {
     if BucketUrl::is_meant(place) {
-        let bucket = Location::find(place).and_then(|at| Bucket::new(&at)).map_err(|e| of_bucket(&e))?;
+        let bucket =
+            Location::find(place).and_then(|at| Bucket::with_checksums(&at)).map_err(|e| of_bucket(&e))?;
         return Ok(Arc::new(Objects { bucket, place: place.into() }));
     }
     let path = Path::new(place);
