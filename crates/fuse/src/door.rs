@@ -155,12 +155,17 @@ impl<B: Backend> Door<B> {
         EntryTo { name: Keep::name(&self.gate, dir, name), ctx, backend: self.nested.clone() }
     }
 
+    /// Whether other machines change the files, too.
+    fn is_shared(&self) -> bool {
+        self.gate.is_remote() || self.has_locks()
+    }
+
     /// How a file is opened. A `close` gives up locks. Through its pages the kernel cuts a write
     /// where a page ends that it does not have, and appends to one file of several machines must
     /// stay whole.
     fn opening(&self, ctx: &Ctx, open_flags: u32) -> Opening {
         let no_flush = if self.has_locks() { 0 } else { abi::OPEN_NO_FLUSH };
-        let appends = self.gate.is_remote() && open_flags & libc::O_APPEND as u32 != 0;
+        let appends = self.is_shared() && open_flags & libc::O_APPEND as u32 != 0;
         let direct = if appends { abi::OPEN_DIRECT_IO } else { 0 };
         Opening { flags: no_flush | direct, note: opener(ctx), locks: self.locks.clone() }
     }
@@ -279,13 +284,14 @@ impl<B: Backend> Door<B> {
     /// The kernel does not know where a file ends that other machines append to.
     fn appends_there(&self, args: &abi::WriteIn) -> bool {
         let appends = args.flags & libc::O_APPEND as u32 != 0;
-        appends && args.write_flags & abi::WRITE_CACHE == 0 && self.gate.is_remote()
+        appends && args.write_flags & abi::WRITE_CACHE == 0 && self.is_shared()
     }
 
     /// The kernel asks for durability itself only where it keeps pages. `O_SYNC` has this bit, too.
     fn must_sync(&self, args: &abi::WriteIn) -> bool {
         let is_sync = args.flags & libc::O_DSYNC as u32 != 0;
-        is_sync && args.write_flags & abi::WRITE_CACHE == 0 && self.gate.is_remote()
+        let is_direct = self.gate.is_remote() || self.appends_there(args);
+        is_sync && args.write_flags & abi::WRITE_CACHE == 0 && is_direct
     }
 
     fn write_durably(&self, ctx: Ctx, node: NodeId, write: Op<'_>, to: Answer) {

@@ -65,7 +65,7 @@ fn what_machines_keep_is_never_old() {
     }
     let served = Served::new();
     let (a, b) = (served.machine("a", &[], &[]), served.machine("b", &[], &[]));
-    fs::write(a.path("file"), "0000").expect("made");
+    fs::write(a.path("file"), "00000000").expect("made");
     fs::create_dir(b.path("dir")).expect("made");
     fs::write(a.path("dir/0"), "").expect("made");
     let open = |machine: &Machine| {
@@ -73,14 +73,16 @@ fn what_machines_keep_is_never_old() {
     };
     let files = [open(&a), open(&b)];
     let machines = [&a, &b];
-    for turn in 1..400 {
+    // five checks each
+    let turns = std::env::var("TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(400);
+    for turn in 1..turns {
         let (by, other) = (turn % 2, 1 - turn % 2);
         let times = files[by].metadata().expect("attributes").modified().expect("a time");
-        let text = format!("{turn:04}");
+        let text = format!("{turn:08}");
         files[by].write_all_at(text.as_bytes(), 0).expect("written");
         // content alone tells that it is new
         files[by].set_modified(times).expect("set back");
-        let mut seen = [0; 4];
+        let mut seen = [0; 8];
         files[other].read_exact_at(&mut seen, 0).expect("read");
         assert_eq!(seen, text.as_bytes(), "turn {turn}");
         assert_eq!(fs::read_to_string(machines[other].path("file")).expect("read"), text);
@@ -94,6 +96,28 @@ fn what_machines_keep_is_never_old() {
     }
 }
 
+/// A thread for each of these names of one file appends lines to it, all at the same time.
+fn appended_at_once(names: &[PathBuf]) {
+    const LINES: usize = 300;
+    std::thread::scope(|scope| {
+        for (number, name) in names.iter().enumerate() {
+            scope.spawn(move || {
+                (0..LINES).for_each(|line| append(name, &format!("{number} {line:03}\n")));
+            });
+        }
+    });
+    for name in names {
+        let log = fs::read_to_string(name).expect("read");
+        assert_eq!(log.lines().count(), LINES * names.len(), "{}", name.display());
+        for number in 0..names.len() {
+            let of = format!("{number} ");
+            let lines: Vec<&str> = log.lines().filter_map(|l| l.strip_prefix(&of)).collect();
+            let wanted: Vec<String> = (0..LINES).map(|line| format!("{line:03}")).collect();
+            assert_eq!(lines, wanted, "what {number} has appended, in {}", name.display());
+        }
+    }
+}
+
 #[test]
 fn what_machines_append_is_there_whole() {
     if !can_mount() {
@@ -102,19 +126,19 @@ fn what_machines_append_is_there_whole() {
     let served = Served::new();
     let machines = [served.machine("a", &[], &[]), served.machine("b", &[], &[])];
     fs::write(machines[0].path("log"), "").expect("written");
-    std::thread::scope(|scope| {
-        for (number, machine) in machines.iter().enumerate() {
-            scope.spawn(move || {
-                (0..300).for_each(|line| append(&machine.path("log"), &format!("{number} {line:03}\n")));
-            });
-        }
-    });
-    let log = fs::read_to_string(machines[0].path("log")).expect("read");
-    for number in ["0", "1"] {
-        let lines: Vec<&str> = log.lines().filter_map(|l| l.strip_prefix(number)).map(str::trim).collect();
-        let wanted: Vec<String> = (0..300).map(|line| format!("{line:03}")).collect();
-        assert_eq!(lines, wanted, "machine {number}");
+    appended_at_once(&machines.each_ref().map(|machine| machine.path("log")));
+}
+
+#[test]
+fn what_machines_and_the_servers_own_mount_append_is_there_whole() {
+    if !can_mount() {
+        return;
     }
+    let served = Served::mounted();
+    let machines = [served.machine("a", &[], &[]), served.machine("b", &[], &[])];
+    let own = served.place.mnt().join("log");
+    fs::write(&own, "").expect("written");
+    appended_at_once(&[own, machines[0].path("log"), machines[1].path("log")]);
 }
 
 #[test]

@@ -32,6 +32,13 @@ impl Served {
         Served::with(&[])
     }
 
+    /// One that is mounted on its own machine, too.
+    pub fn mounted() -> Served {
+        let (place, port) = (Place::new(), free_port());
+        say(&["up", place.arg(), "--listen", &format!("127.0.0.1:{port}"), "--background"]).good();
+        Served { place, port }
+    }
+
     /// With more options.
     pub fn with(more: &[&str]) -> Served {
         let place = Place::new();

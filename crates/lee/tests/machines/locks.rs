@@ -150,10 +150,7 @@ fn three_with(options: &[&str]) -> Option<(Served, Machine, Machine)> {
     if !can_mount() {
         return None;
     }
-    let place = Place::new();
-    let port = free_port();
-    say(&["up", place.arg(), "--listen", &format!("127.0.0.1:{port}"), "--background"]).good();
-    let served = Served { place, port };
+    let served = Served::mounted();
     let (a, b) = (served.machine("a", &[], options), served.machine("b", &[], &[]));
     Some((served, a, b))
 }

@@ -11,8 +11,8 @@ use crate::state::pending::{Change, Pending};
 use crate::state::{ContentChange, Effect};
 use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::{Addr, Owner, PoolId};
-use leeward_env::Ctx;
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
+use leeward_env::{Ctx, Door};
 use leeward_fs::rights::CAPABILITY;
 use leeward_fs::{Error, Kind, NodeId, Reply, Result};
 use std::collections::BTreeSet;
@@ -569,11 +569,20 @@ impl Shard {
         self.write_at(ctx, node, (offset, Place::Anywhere), data)?.ok_or(Error::Invalid)
     }
 
-    /// [`Op::Append`](leeward_fs::Op::Append).
+    /// [`Op::Append`](leeward_fs::Op::Append). The kernel of this machine drops what it has of the
+    /// file then: it takes the end for where it was when it asked.
     pub(crate) fn append(&self, ctx: &Ctx, node: NodeId, data: &[u8]) -> Result<Reply> {
+        let is_here = ctx.door == Door::Mount && self.leases.are_used();
+        if is_here {
+            Self::may_wait(ctx)?;
+        }
         loop {
             let end = self.transact(ctx, |tx| Ok(tx.size_of(node, &tx.file(node)?).0))?;
             if let Some(reply) = self.write_at(ctx, node, (end, Place::AtEnd), data)? {
+                if is_here {
+                    self.invalidate_inode(node);
+                    self.wait_applied();
+                }
                 return Ok(reply);
             }
         }
