@@ -3,6 +3,7 @@
 
 use crate::cmd::Command;
 use crate::output;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -108,8 +109,20 @@ pub fn parse() -> Result<Cli, ExitCode> {
             Some(rest) => format!("lee: {}", rest.trim_end()),
             None => text.trim_end().to_string(),
         });
+        if let Some(hint) = cell_meant(&e) {
+            output::note(&hint);
+        }
         ExitCode::from(2)
     })
+}
+
+/// Some commands take the cell as an argument, and most by an option: what to say to somebody who
+/// gave one of these an argument that may be a cell.
+fn cell_meant(e: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(argument)) = e.get(ContextKind::InvalidArg) else { return None };
+    let is_place = argument.starts_with("s3://") || std::path::Path::new(argument).is_dir();
+    (e.kind() == ErrorKind::UnknownArgument && is_place)
+        .then(|| format!("If that is the cell: --cell {argument}"))
 }
 
 #[cfg(test)]
@@ -130,6 +143,18 @@ mod tests {
         let up =
             command.find_subcommand("up").and_then(clap::Command::get_long_about).map(ToString::to_string);
         assert!(up.is_some_and(|text| text.contains("fusermount3")), "what ordinary users need");
+    }
+
+    #[test]
+    fn who_gives_a_cell_as_an_argument_is_told_of_the_option() {
+        let hint = |args: &[&str]| {
+            let parsed = command().try_get_matches_from(args);
+            cell_meant(&parsed.expect_err("refused"))
+        };
+        assert_eq!(hint(&["lee", "fsck", "/tmp"]), Some("If that is the cell: --cell /tmp".into()));
+        assert!(hint(&["lee", "fsck", "s3://bucket/cell"]).is_some());
+        assert_eq!(hint(&["lee", "fsck", "/no/such/place"]), None);
+        assert_eq!(hint(&["lee", "fsck", "--cel", "/tmp"]), None, "the error names the option itself");
     }
 
     #[test]
