@@ -5,6 +5,7 @@
 
 use super::Scrape;
 use super::text::Lines;
+use crate::mirror::MirrorStatus;
 use leeward_door::listen::{Family, Figures, OfPair};
 use leeward_env::waits::Cause;
 use leeward_volume::admin::PoolInfo;
@@ -76,6 +77,13 @@ const fn gauge(name: &'static str, help: &'static str, values: fn(&Scrape, &mut 
 
 const fn histogram(name: &'static str, help: &'static str, values: fn(&Scrape, &mut Lines<'_>)) -> Metric {
     Metric { name, kind: Kind::Histogram, labels: &[], help, values }
+}
+
+/// A figure of each mirror, of as many as are shown.
+fn of_mirrors(s: &Scrape, out: &mut Lines<'_>, figure: fn(&MirrorStatus) -> u64) {
+    for status in s.mirrors.iter().take(MIRRORS_SHOWN) {
+        out.count(&[&status.mirror.volume, &status.mirror.to], figure(status));
+    }
 }
 
 impl Metric {
@@ -528,6 +536,18 @@ pub const METRICS: &[Metric] = &[
         for (age, mirror) in ages.into_iter().take(MIRRORS_SHOWN) {
             out.number(&[&mirror.volume, &mirror.to], age as f64);
         }
+    })
+    .by(&["volume", "to"]),
+    counter("leeward_mirror_passes_total", "Passes that brought a copy up to date.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.passes);
+    })
+    .by(&["volume", "to"]),
+    counter("leeward_mirror_failed_passes_total", "Passes of a mirror that failed.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.failed_passes);
+    })
+    .by(&["volume", "to"]),
+    counter("leeward_mirror_sent_bytes_total", "Bytes that the passes of a mirror have sent.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.total_bytes);
     })
     .by(&["volume", "to"]),
     gauge("leeward_backups", "Backups of volumes to cold stores.", |s, out| {

@@ -119,6 +119,9 @@ pub struct MirrorStatus {
     pub rate: u64,
     /// Passes that have come to their end.
     pub passes: u64,
+    /// Those that have failed.
+    #[serde(default)]
+    pub failed_passes: u64,
     /// Bytes that all passes have sent.
     pub total_bytes: u64,
     /// Milliseconds that the last one took.
@@ -184,6 +187,7 @@ struct State {
     total_bytes: u64,
     took: Nanos,
     passes: u64,
+    failed_passes: u64,
     pause_ms: Option<u64>,
     set_aside: Option<String>,
     error: Option<String>,
@@ -380,6 +384,7 @@ impl Shared {
                 let wait = RETRY.saturating_mul(1 << state.failures.min(10)).min(RETRY_MAX);
                 state.next = now + (wait.as_nanos() as u64).min(every.max(RETRY.as_nanos() as u64));
                 state.failures += 1;
+                state.failed_passes += 1;
                 if !self.has_ended() && state.error.as_ref() != Some(&failure.message) {
                     tracing::warn!("the mirror of {} to {}: {}", mirror.volume, mirror.to, failure.message);
                 }
@@ -496,6 +501,7 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
         sent_bytes: state.sent_bytes,
         rate: (u128::from(state.sent_bytes) * u128::from(SECOND) / u128::from(at_work.max(1))) as u64,
         passes: state.passes,
+        failed_passes: state.failed_passes,
         total_bytes: state.total_bytes,
         took_ms: state.took / 1_000_000,
         verified_secs,
