@@ -20,7 +20,7 @@ use leeward_fs::{
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
-use leeward_volume::admin::{OwnerLimit, QuotaSet, VolumeCreate, VolumeDemote};
+use leeward_volume::admin::{OwnerLimit, QuotaSet, SnapCreate, VolumeCreate, VolumeDemote};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -400,6 +400,79 @@ fn a_volume_that_becomes_a_copy_shows_all_that_was_told() {
     let losses = rig.server().losses();
     assert!(losses.is_empty(), "{} losses", losses.len());
     assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done), "something was lost");
+}
+
+/// What a machine has told its programs is in a snapshot `s` of all that comes after it, whoever
+/// takes it. `take`: with the directory of snapshots, as another machine sees it.
+fn is_in_a_snapshot(take: impl Fn(&Rig, &Client, NodeId) + Sync) {
+    let rig = Rig::new();
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let b = rig.host("bb", Grant::default());
+    let snapshots = lookup(&b, ROOT, b".snap").expect("there").node;
+    proxy.hold(true);
+    let node = make(&a, dir, b"told").expect("told").node;
+    assert_eq!(write(&a, node, b"content"), Ok(7));
+    let is_early = std::thread::scope(|scope| {
+        let taken = scope.spawn(|| take(&rig, &b, snapshots));
+        rig.env.sleep(Duration::from_millis(200));
+        let is_early = taken.is_finished();
+        proxy.hold(false);
+        is_early
+    });
+    assert!(!is_early, "it was taken without what was told");
+    let path: [&[u8]; 3] = [b"s", b"alone", b"told"];
+    let then = path.into_iter().try_fold(snapshots, |dir, name| lookup(&b, dir, name).map(|attr| attr.node));
+    assert_eq!(then.and_then(|node| rig::read(&b, node)), Ok(b"content".to_vec()));
+}
+
+#[test]
+fn what_was_told_is_in_a_snapshot_of_another_machine() {
+    is_in_a_snapshot(|_, b, snapshots| {
+        make_dir(b, snapshots, b"s");
+    });
+}
+
+#[test]
+fn what_was_told_is_in_a_snapshot_of_an_operator() {
+    is_in_a_snapshot(|rig, _, _| {
+        let request = SnapCreate { path: "/".into(), name: "s".into() };
+        rig.cell.admin(&request, &mut |_| ()).map(drop).expect("taken");
+    });
+}
+
+/// A client that says that it has told its program of something which it may not change by itself.
+#[test]
+fn what_a_client_says_that_it_has_told_is_not_done_without_a_lease() {
+    let (rig, seed) = (Rig::new(), 41);
+    rig.know(seed, "liar", Grant::default());
+    let b = rig.host("bb", Grant::default());
+    let dir = make_dir(&b, ROOT, b"dir");
+    let file = make(&b, dir, b"file").expect("made").node;
+    assert_eq!(b.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    let set = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    let lies = [
+        Op::Unlink { dir, name: b"file", over: Precondition::Any },
+        Op::Write { node: file, offset: 0, data: b"lie" },
+        Op::SetAttr { node: file, set },
+        Op::Make { dir, name: b"lie", make: Make::File, mode: 0o644, umask: 0 },
+    ];
+    for (number, op) in (1..).zip(lies) {
+        let (mut raw, _) = Raw::welcomed(&rig, seed, None);
+        let text = format!("{op:?}");
+        let behind = Behind { at: 0, node: file.0 + 1000 };
+        raw.say(&ToServer::Call(slot(0, number), Call::InOrder(root(), Some(behind), op)));
+        loop {
+            match raw.hear() {
+                Ok(ToClient::Answer(_, result, ..)) => assert!(result.is_err(), "{text}: {result:?}"),
+                Ok(ToClient::Refused(..)) | Err(_) => break,
+                Ok(_) => continue,
+            }
+            break;
+        }
+    }
+    let attr = lookup(&b, dir, b"file").expect("there");
+    assert_eq!((attr.node, attr.size, attr.mode & 0o777), (file, 0, 0o644));
+    assert_eq!(lookup(&b, dir, b"lie"), Err(Error::NotFound));
 }
 
 /// Two clients make files in one directory until that is refused; nothing that was told is lost.

@@ -5,7 +5,7 @@
 
 use crate::rig;
 use crate::rig::latch::Over;
-use crate::rig::proxy::{Proxy, WHOLE};
+use crate::rig::proxy::{Fate, Proxy, WHOLE};
 use crate::rig::raw::Raw;
 use crate::rig::{INVITATION, Random, Rig, caching_client, lookup, make, seed, user};
 use leeward_env::Ctx;
@@ -219,6 +219,9 @@ fn values_never_go_back_whoever_reads() {
     assert!(reads.load(Ordering::Relaxed) > 1500, "copies are of use");
 }
 
+/// Names of a directory that a client knows.
+const NAMES_KNOWN: usize = 10_000;
+
 /// What is known is not asked for.
 #[test]
 fn what_is_known_takes_no_message() {
@@ -226,7 +229,7 @@ fn what_is_known_takes_no_message() {
     let here = Actor::Here(rig.gate.clone());
     let make = |dir, name, make| here.call(Op::Make { dir, name, make, mode: 0o755, umask: 0 });
     let dir = make(ROOT, b"dir", Make::Dir).and_then(Reply::attr).expect("made").node;
-    let names: Vec<String> = (0..2000).map(|n| format!("file {n}")).collect();
+    let names: Vec<String> = (0..NAMES_KNOWN).map(|n| format!("file {n}")).collect();
     names.iter().for_each(|name| drop(make(dir, name.as_bytes(), Make::File).expect("made")));
     let proxy = Proxy::start(&rig.env, rig.at, |_| (WHOLE, WHOLE));
     rig.table.invites.lock().expect("invites").push(("a".into(), Grant::default()));
@@ -244,7 +247,7 @@ fn what_is_known_takes_no_message() {
                 _ => break,
             }
         }
-        assert_eq!(count, 2000);
+        assert_eq!(count, NAMES_KNOWN);
         assert_eq!(lookup(&a, dir, b"none"), Err(Error::NotFound));
         for name in &names {
             let found = lookup(&a, dir, name.as_bytes()).expect("found");
@@ -261,6 +264,37 @@ fn what_is_known_takes_no_message() {
     // keepalives
     let most = 200 * (2 + begun.elapsed().as_secs() as usize);
     assert!(sent < most, "{sent} bytes were sent");
+}
+
+/// Two clients that change one file in turn wait for a few messages each time: the other one's
+/// lease is recalled, and given back.
+#[test]
+fn turns_at_one_file_take_few_round_trips() {
+    const ONE_WAY: Duration = Duration::from_millis(20);
+    const TURNS: usize = 21;
+    let rig = Rig::new();
+    let slow = Fate { delay: ONE_WAY, ..WHOLE };
+    let clients = ["a", "bb"].map(|name| {
+        let proxy = Proxy::start(&rig.env, rig.at, move |_| (slow, slow));
+        rig.know(seed(name)[0], name, Grant::default());
+        (rig.connect(proxy.at, seed(name), None).expect("connected"), proxy)
+    });
+    let node = make(&clients[0].0, ROOT, b"ball").expect("made").node;
+    assert_eq!(lookup(&clients[1].0, ROOT, b"ball").expect("found").node, node);
+    let mut took: Vec<Duration> = (0..TURNS)
+        .map(|turn| {
+            let (client, _) = &clients[turn % 2];
+            let begun = Instant::now();
+            let before = rig::read(client, node).expect("read");
+            assert_eq!(before, if turn == 0 { vec![] } else { vec![turn as u8 - 1] });
+            assert_eq!(rig::write(client, node, &[turn as u8]), Ok(1));
+            begun.elapsed()
+        })
+        .collect();
+    took.sort();
+    let trips = took[TURNS / 2].as_secs_f64() / (2.0 * ONE_WAY.as_secs_f64());
+    println!("a turn takes {trips:.1} round trips");
+    assert!(trips < 4.5, "a turn takes {trips:.1} round trips");
 }
 
 /// In a directory that a client has made it knows what is not there: nothing is asked before

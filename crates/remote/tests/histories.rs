@@ -315,12 +315,12 @@ fn histories(count: u64, plan: impl Fn(usize, usize) -> (Fate, Fate) + Clone + S
 
 #[test]
 fn at_the_same_time_all_see_one_file_system() {
-    histories(400, |_, _| (WHOLE, WHOLE));
+    histories(600, |_, _| (WHOLE, WHOLE));
 }
 
 #[test]
 fn all_see_one_file_system_over_networks_that_cut_and_delay() {
-    histories(150, |client, connection| {
+    histories(360, |client, connection| {
         let mut random = Random((client as u64) << 32 | connection as u64);
         let mut fate = || {
             let bytes = 3000 + random.below(60_000);
@@ -335,7 +335,7 @@ fn all_see_one_file_system_over_networks_that_cut_and_delay() {
 fn all_see_one_file_system_while_its_server_ends_and_crashes() {
     let mut rig = Rig::new();
     let machines = Machines::new(&rig, |_, _| (WHOLE, WHOLE));
-    let (first, count) = (number("HISTORIES_SEED", std::process::id().into()), number("HISTORIES", 12));
+    let (first, count) = (number("HISTORIES_SEED", std::process::id().into()), number("HISTORIES", 40));
     let (mut events, mut dead) = (0, Vec::new());
     for seed in first..first + count {
         let (env, gate) = (rig.env.clone(), rig.gate.clone());
