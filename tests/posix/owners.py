@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import struct
+import subprocess
 import tempfile
 import time
 
@@ -230,9 +231,11 @@ def _set_ids_after(top):
     after = {}
     for number, (who, ids) in enumerate(WHO.items()):
         after.update(child(operate, who, f"{top}/{number}", **ids))
-    for key, path in made.items():
+    # who asks for the mode alone gets what the kernel has
+    alone = subprocess.check_output(["stat", "-c", "%a", *made.values()], text=True).split()
+    for (key, path), mode in zip(made.items(), alone):
         kept = CAPABILITY in os.listxattr(path)
-        after[key] = (after.get(key), oct(stat.S_IMODE(os.stat(path).st_mode)), kept)
+        after[key] = (after.get(key), mode, oct(stat.S_IMODE(os.stat(path).st_mode)), kept)
     return after
 
 

@@ -15,7 +15,7 @@ use crate::notify::Announcer;
 use crate::seek::Search;
 use leeward_env::{Class, Ctx, Env, Flow, Groups, Wait, limits};
 use leeward_fs::rights;
-use leeward_fs::{Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
+use leeward_fs::{Attr, Error, Make, NodeId, Op, Precondition, Reply, Result, SetAttr, SetTime};
 use leeward_vfs::{Attempt, Backend, Outcome};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -238,8 +238,8 @@ impl<B: Backend> Door<B> {
         let gate = self.nested.clone();
         let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
         self.run(ctx, Op::GetAttr { node }, move |result| match result {
-            Ok(Reply::Attr(a)) if ctx.uid != 0 && convert::without_set_ids(a.mode) != a.mode => {
-                let set = SetAttr { mode: Some(convert::without_set_ids(a.mode)), ..SetAttr::default() };
+            Ok(Reply::Attr(a)) if ctx.uid != 0 && written_by(&ctx, &a) != a.mode => {
+                let set = SetAttr { mode: Some(written_by(&ctx, &a)), ..SetAttr::default() };
                 gate.clone().run(by, Op::SetAttr { node, set }, answer_attr(to, gate));
             }
             result => answer_attr(to, gate)(result),
@@ -620,6 +620,14 @@ fn wanted(flags: u32) -> u32 {
         libc::O_WRONLY => rights::W,
         _ => rights::R | rights::W,
     }
+}
+
+/// The mode of a file after a user has written to it. Setgid that is no group's right goes, too,
+/// where the user is not in the group.
+fn written_by(ctx: &Ctx, attr: &Attr) -> u32 {
+    let mode = convert::without_set_ids(attr.mode);
+    let keeps = mode & libc::S_ISGID == 0 || ctx.groups().contains(&attr.gid);
+    if keeps { mode } else { mode & !libc::S_ISGID }
 }
 
 /// What is kept with an open file: user and group of who opened it.
