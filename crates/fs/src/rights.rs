@@ -89,6 +89,14 @@ pub fn permit_user_xattr(ctx: &Ctx, attr: &Attr) -> Result<()> {
     Ok(())
 }
 
+/// The mode of a file after a user has changed its content or its owner: setuid goes, and setgid
+/// where it gives a group rights. Where it does not it stays for those who may set it: root, and
+/// who is in the group.
+pub fn without_set_ids(mode: u32, may_set_gid: impl FnOnce() -> bool) -> u32 {
+    let takes_gid = mode & 0o2010 == 0o2010 || mode & 0o2000 != 0 && !may_set_gid();
+    mode & !if takes_gid { 0o6000 } else { 0o4000 }
+}
+
 /// Whether the user is in the group.
 pub fn is_in(ctx: &Ctx, gid: u32) -> bool {
     ctx.gid == gid || ctx.gids.contains(gid)

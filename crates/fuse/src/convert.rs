@@ -120,13 +120,6 @@ pub(crate) fn set_time(secs: i64, nanos: u32) -> SetTime {
     SetTime::To(Time { secs, nanos })
 }
 
-/// A mode as it is after a write: setuid goes, setgid where it means a group's rights (and not
-/// mandatory locking).
-pub(crate) fn without_set_ids(mode: u32) -> u32 {
-    let set_gid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    mode & !(libc::S_ISUID | set_gid)
-}
-
 /// What mknod asks for; `None` for types that cannot be made so.
 pub(crate) fn make(mode: u32, rdev: u32) -> Option<Make<'static>> {
     match mode & libc::S_IFMT {

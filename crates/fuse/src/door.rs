@@ -237,12 +237,17 @@ impl<B: Backend> Door<B> {
     fn take_set_ids(&self, ctx: Ctx, node: NodeId, to: Answer) {
         let gate = self.nested.clone();
         let by = if self.gate.is_remote() { ctx } else { Ctx { uid: 0, gid: 0, ..ctx } };
-        self.run(ctx, Op::GetAttr { node }, move |result| match result {
-            Ok(Reply::Attr(a)) if ctx.uid != 0 && written_by(&ctx, &a) != a.mode => {
-                let set = SetAttr { mode: Some(written_by(&ctx, &a)), ..SetAttr::default() };
-                gate.clone().run(by, Op::SetAttr { node, set }, answer_attr(to, gate));
+        self.run(ctx, Op::GetAttr { node }, move |result| {
+            let after = |a: &Attr| rights::without_set_ids(a.mode, || ctx.groups().contains(&a.gid));
+            let mode = match &result {
+                Ok(Reply::Attr(a)) if ctx.uid != 0 => Some(after(a)).filter(|mode| *mode != a.mode),
+                _ => None,
+            };
+            if mode.is_none() {
+                return answer_attr(to, gate)(result);
             }
-            result => answer_attr(to, gate)(result),
+            let set = SetAttr { mode, ..SetAttr::default() };
+            gate.clone().run(by, Op::SetAttr { node, set }, answer_attr(to, gate));
         });
     }
 
@@ -620,14 +625,6 @@ fn wanted(flags: u32) -> u32 {
         libc::O_WRONLY => rights::W,
         _ => rights::R | rights::W,
     }
-}
-
-/// The mode of a file after a user has written to it. Setgid that is no group's right goes, too,
-/// where the user is not in the group.
-fn written_by(ctx: &Ctx, attr: &Attr) -> u32 {
-    let mode = convert::without_set_ids(attr.mode);
-    let keeps = mode & libc::S_ISGID == 0 || ctx.groups().contains(&attr.gid);
-    if keeps { mode } else { mode & !libc::S_ISGID }
 }
 
 /// What is kept with an open file: user and group of who opened it.

@@ -360,10 +360,7 @@ fn the_mount_of_the_server_sees_what_other_machines_do() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    let port = free_port();
-    say(&["up", place.arg(), "--listen", &format!("127.0.0.1:{port}"), "--background"]).good();
-    let served = Served { place, port };
+    let served = Served::mounted();
     let (a, here) = (served.machine("a", &[], &[]), served.place.mnt());
     assert!(!here.join("file").exists());
     for text in ["one", "two", "longer than before"] {

@@ -9,6 +9,7 @@
 //! Whatever frees much memory is dropped after both.
 
 use leeward_env::{Ctx, Env, Nanos, limits};
+use leeward_fs::rights::without_set_ids;
 use leeward_fs::{
     Allocate, Attr, Engine, Entry, Error, Fs, InodeFlags, Kind, Make, NodeId, Op, RenameMode, Reply, Result,
     Seek, SetAttr, SetTime, StatFs, Time, Turns, Watcher, XattrMode,
@@ -312,7 +313,7 @@ impl Table {
         attr.blocks = attr.size.div_ceil(512);
         (attr.mtime, attr.ctime) = (now, now);
         if ctx.uid != 0 {
-            attr.mode = without_set_ids(attr.mode);
+            attr.mode = without_set_ids(attr.mode, || true);
         }
         Ok(())
     }
@@ -329,7 +330,7 @@ impl Table {
         if a.kind == Kind::File
             && (set.uid.is_some() || set.gid.is_some() || set.size.is_some() && ctx.uid != 0)
         {
-            a.mode = without_set_ids(a.mode);
+            a.mode = without_set_ids(a.mode, || true);
         }
         a.mode = set.mode.unwrap_or(a.mode);
         a.uid = set.uid.unwrap_or(a.uid);
@@ -620,11 +621,6 @@ fn put(data: &mut Vec<u8>, offset: u64, bytes: &[u8]) -> Result<usize> {
     }
     debug_assert!(data.len() >= end);
     Ok(data.len())
-}
-
-fn without_set_ids(mode: u32) -> u32 {
-    let set_gid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-    mode & !(libc::S_ISUID | set_gid)
 }
 
 fn check_name(name: &[u8]) -> Result<()> {

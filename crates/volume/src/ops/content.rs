@@ -13,7 +13,7 @@ use crate::tx::{Fail, Tx, TxResult};
 use leeward_data::{Addr, Owner, PoolId};
 use leeward_env::limits::{FILE_BYTES_MAX, WRITE_BYTES_MAX};
 use leeward_env::{Ctx, Door};
-use leeward_fs::rights::CAPABILITY;
+use leeward_fs::rights::{self, CAPABILITY};
 use leeward_fs::{Error, Kind, NodeId, Reply, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -472,10 +472,7 @@ impl Tx<'_> {
 
     /// Clears setuid, and setgid where it means something, or the caller could not set it.
     pub(crate) fn take_set_ids(&self, inode: &mut Inode) {
-        inode.mode &= !0o4000;
-        if inode.mode & 0o2010 == 0o2010 || inode.mode & 0o2000 != 0 && !self.may_set_gid(inode) {
-            inode.mode &= !0o2000;
-        }
+        inode.mode = rights::without_set_ids(inode.mode, || self.may_set_gid(inode));
     }
 
     /// Whether the caller is root or in the group of the inode: others cannot pass on its rights.
