@@ -466,6 +466,7 @@ fn is_about_files(call: &Call<'_>) -> bool {
 /// the same again for ever.
 fn end_wrong((shared, connection): (&Arc<Shared>, &Arc<Connection>), session: &Arc<Session>, text: &str) {
     tracing::error!("{}: {text}: its session ends", session.host().name);
+    shared.strike_session(session);
     connection.refuse(Refusal::Malformed, text);
     shared.may_have_lost(session, "its session could not go on");
     shared.forget_session(session);

@@ -856,6 +856,7 @@ impl Shared {
 
     /// Ends a session, and tells its client.
     fn end_session(&self, session: &Arc<Session>, why: &str) {
+        self.strike_session(session);
         if let Some(connection) = session.connection() {
             connection.pipe.send(&frame(&ToClient::Refused(Refusal::Ended, why.into())));
         }
@@ -863,9 +864,15 @@ impl Shared {
         self.forget_session(session);
     }
 
+    /// Who comes back finds a session no more. To be done before its client is told that it ends:
+    /// that comes again at once.
+    fn strike_session(&self, session: &Session) {
+        self.sessions.lock().remove(&session.id.number);
+    }
+
     /// Gives back what a session holds. Its client may not hear of it.
     fn forget_session(&self, session: &Arc<Session>) {
-        self.sessions.lock().remove(&session.id.number);
+        self.strike_session(session);
         self.commands.end_of_session(session.id.number);
         self.recovery.ended(session.id.number);
         if session.is_lasting() {
