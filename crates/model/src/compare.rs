@@ -224,7 +224,7 @@ impl Identities {
     }
 
     /// Forgets inodes that the model no longer has: their numbers may come again.
-    fn retain(&mut self, model: &Model) {
+    pub(crate) fn retain(&mut self, model: &Model) {
         self.target.retain(|&ino, _| model.inode(ino).is_ok());
         self.model.retain(|_, &mut ino| model.inode(ino).is_ok());
     }

@@ -9,7 +9,7 @@ use crate::node::{Ino, Name};
 use crate::step::SNAP_DIR;
 use crate::step::{Act, Fill, New, Path, Step, Where};
 use leeward_env::limits;
-use leeward_fs::{Allocate, InodeFlags, Kind, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, Kind, Precondition, RenameMode, Seek, Time, XattrMode};
 
 /// A small generator of random numbers (xorshift64*).
 #[derive(Clone, Debug)]
@@ -315,6 +315,7 @@ impl Generator {
             Family::Stat => Act::Stat(self.inode(view, |_| true)),
             Family::Fsync => Act::Fsync(self.inode(view, |_| true)),
             Family::SyncAll => Act::SyncAll,
+            Family::Hold if self.rng.chance(40) => self.unnamed(view),
             Family::Hold => {
                 let path = self.existing(view, |k| k != Kind::Dir);
                 if self.rng.chance(60) {
@@ -322,6 +323,7 @@ impl Generator {
                 }
                 Act::Hold { slot: self.rng.below(SLOTS) as u8, path }
             }
+            Family::Release if self.rng.chance(40) => self.place(view),
             Family::Release => Act::Release(self.rng.below(SLOTS) as u8),
             Family::Advance => Act::Advance { ms: 1 << self.rng.below(11) },
             Family::Reopen => Act::Reopen,
@@ -401,6 +403,28 @@ impl Generator {
         let mode = if symlink { 0o777 } else { [0o755, 0o644, 0o777, 0o600][self.rng.below(4) as usize] };
         let umask = if symlink { 0 } else { [0, 0o022, 0o077][self.rng.below(3) as usize] };
         Act::Make { path, new, mode, umask }
+    }
+
+    /// A file without a name, which is written, and gets a name at once, later, or never.
+    fn unnamed(&mut self, view: &View<'_>) -> Act {
+        let slot = self.rng.below(SLOTS) as u8;
+        if self.rng.chance(50) {
+            let Act::Place { to, over, .. } = self.place(view) else { return Act::StatFs };
+            self.queue.push(Step::root(Act::Place { file: Where::Slot(slot), to, over }));
+        }
+        if let Act::Write { offset, fill, .. } = self.write(view)
+            && self.rng.chance(80)
+        {
+            self.queue.push(Step::root(Act::Write { file: Where::Slot(slot), offset, fill }));
+        }
+        let dir = self.existing(view, |k| k == Kind::Dir);
+        Act::MakeUnnamed { slot, dir, mode: 0o666, umask: 0o022 }
+    }
+
+    fn place(&mut self, view: &View<'_>) -> Act {
+        let to = if self.rng.chance(40) { self.existing(view, |_| true) } else { self.fresh(view) };
+        let over = if self.rng.chance(30) { Precondition::Nothing } else { Precondition::Any };
+        Act::Place { file: Where::Slot(self.rng.below(SLOTS) as u8), to, over }
     }
 
     fn rename(&mut self, view: &View<'_>) -> Act {

@@ -163,6 +163,7 @@ impl<T: Target> Harness<T> {
         self.failed_with = got.as_ref().err().cloned();
         let want = self.on_model(&as_done(step, &got));
         self.same_answer(step, &want, &got)?;
+        self.meet_made(step, &want, &got)?;
         self.note_snapshot(step, &want);
         if self.target.exact_times() {
             let after = self.stats(&watched);
@@ -228,6 +229,18 @@ impl<T: Target> Harness<T> {
         });
         if self.acknowledged {
             self.target.quota(dir, on);
+        }
+    }
+
+    /// What was made is known by its number from now on: the target may die before the next
+    /// comparison.
+    fn meet_made(&mut self, step: &Step, made: &Result<Reply>, got: &Result<Reply>) -> Verdict {
+        match (&step.act, made, got) {
+            (Act::Make { .. }, Ok(Reply::Attr(made)), Ok(Reply::Attr(got))) => {
+                self.identities.retain(&self.model);
+                self.identities.meet(made.node.0, got.node)
+            }
+            _ => Ok(()),
         }
     }
 

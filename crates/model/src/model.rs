@@ -354,6 +354,9 @@ impl Model {
             Err(Error::Exists) => Some(self.child(dir, name)?),
             Err(e) => return Err(e),
         };
+        if place(ino) != Namespace::Live {
+            return Err(Error::CrossVolume);
+        }
         let node = self.node(ino)?;
         match node.is_dir() {
             true => return Err(Error::IsDir),

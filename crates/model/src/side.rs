@@ -78,6 +78,15 @@ impl Side<'_> {
             Act::SyncAll => self.fs.call(ctx, Op::SyncAll),
             Act::Hold { slot, path } => self.hold(ctx, *slot, path),
             Act::Release(slot) => self.release(ctx, *slot),
+            Act::MakeUnnamed { slot, dir, mode, umask } => {
+                let dir = self.walk(dir)?;
+                self.keep(ctx, *slot, Op::MakeUnnamed { dir, mode: *mode, umask: *umask, bytes: 0 })
+            }
+            Act::Place { file, to, over } => {
+                let node = self.find(file)?;
+                let (dir, name) = self.parent(to)?;
+                self.fs.call(ctx, Op::Place { node, dir, name, over: *over })
+            }
             Act::Advance { .. } | Act::Quota { .. } | Act::MoveData { .. } | Act::Reopen => Ok(Reply::Done),
             act => self.perform_on_inode(ctx, act),
         }
@@ -128,8 +137,13 @@ impl Side<'_> {
 
     fn hold(&mut self, ctx: &Ctx, slot: u8, path: &Path) -> Result<Reply> {
         let (dir, name) = self.parent(path)?;
+        self.keep(ctx, slot, Op::Lookup { dir, name })
+    }
+
+    /// Takes a reference on the inode that is answered.
+    fn keep(&mut self, ctx: &Ctx, slot: u8, op: Op<'_>) -> Result<Reply> {
         let ctx = Ctx { refs: true, ..*ctx };
-        let reply = self.fs.call(&ctx, Op::Lookup { dir, name })?;
+        let reply = self.fs.call(&ctx, op)?;
         self.release(&ctx, slot)?;
         if let Reply::Attr(attr) = &reply {
             self.slots.0.insert(slot, attr.node);
@@ -227,8 +241,8 @@ pub fn places(act: &Act) -> Vec<Where> {
     let paths: Vec<&Path> = match act {
         Act::Make { path, .. } | Act::Unlink(path) | Act::RmDir(path) | Act::Hold { path, .. } => vec![path],
         Act::Rename { from, to, .. } => vec![from, to],
-        Act::Link { from, to } => {
-            out.push(from.clone());
+        Act::Link { from: file, to } | Act::Place { file, to, .. } => {
+            out.push(file.clone());
             vec![to]
         }
         Act::Copy { to, .. } => {

@@ -229,6 +229,7 @@ impl Model {
             return None;
         }
         Some(match op {
+            Op::Place { node, .. } if place(node.0) != Namespace::Live => Err(Error::CrossVolume),
             Op::Lookup { .. } => self.attr_reply(snap_dir_of(dir)),
             Op::Make { .. } | Op::Place { .. } => Err(Error::Exists),
             _ => Err(Error::NotPermitted),

@@ -2,7 +2,7 @@
 //! printed, shrunk and kept. One step is one line of text (see [`text`](crate::text)).
 
 use crate::node::Name;
-use leeward_fs::{Allocate, InodeFlags, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, Precondition, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 
 /// Name of the directory of snapshots in each directory.
@@ -280,6 +280,26 @@ pub enum Act {
     },
     /// Releases the reference.
     Release(u8),
+    /// Makes a file without a name, and takes a reference on it as [`Act::Hold`] does.
+    MakeUnnamed {
+        /// The slot that keeps the reference.
+        slot: u8,
+        /// The directory where it is to be.
+        dir: Path,
+        /// 07777 bits.
+        mode: u32,
+        /// Bits to clear.
+        umask: u32,
+    },
+    /// Gives a file without a name its first one.
+    Place {
+        /// The file.
+        file: Where,
+        /// Path of the name.
+        to: Path,
+        /// The inode that it may replace: any, or none.
+        over: Precondition,
+    },
     /// Sets a limit below a directory that is so high that nothing is ever refused, or removes it.
     Quota {
         /// The directory.

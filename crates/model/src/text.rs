@@ -7,7 +7,7 @@
 
 use crate::node::Name;
 use crate::step::{Act, Fill, New, Path, Step, Where};
-use leeward_fs::{Allocate, InodeFlags, RenameMode, Seek, Time, XattrMode};
+use leeward_fs::{Allocate, InodeFlags, Precondition, RenameMode, Seek, Time, XattrMode};
 use std::fmt;
 use std::str::FromStr;
 
@@ -147,6 +147,13 @@ impl fmt::Display for Act {
             Act::SyncAll => write!(f, "syncall"),
             Act::Hold { slot, path } => write!(f, "hold {slot} {path}"),
             Act::Release(slot) => write!(f, "release {slot}"),
+            Act::MakeUnnamed { slot, dir, mode, umask } => {
+                write!(f, "unnamed {slot} {dir} {mode:o} {umask:o}")
+            }
+            Act::Place { file, to, over } => {
+                let over = if *over == Precondition::Nothing { "nothing" } else { "any" };
+                write!(f, "place {file} {to} {over}")
+            }
             Act::Quota { dir, on } => write!(f, "quota {dir} {}", if *on { "on" } else { "off" }),
             Act::Advance { ms } => write!(f, "advance {ms}"),
             Act::MoveData { pool } => write!(f, "move {pool}"),
@@ -308,6 +315,17 @@ impl<'a> Words<'a> {
             "syncall" => Act::SyncAll,
             "hold" => Act::Hold { slot: self.number()?, path: self.path()? },
             "release" => Act::Release(self.number()?),
+            "unnamed" => Act::MakeUnnamed {
+                slot: self.number()?,
+                dir: self.path()?,
+                mode: self.octal()?,
+                umask: self.octal()?,
+            },
+            "place" => Act::Place {
+                file: self.place()?,
+                to: self.path()?,
+                over: self.choice(&[("any", Precondition::Any), ("nothing", Precondition::Nothing)])?,
+            },
             "quota" => Act::Quota { dir: self.path()?, on: self.choice(&[("on", true), ("off", false)])? },
             "move" => Act::MoveData { pool: self.number()? },
             "advance" => Act::Advance { ms: self.number()? },

@@ -1,9 +1,11 @@
 //! Files without a name, and how they get one.
 
-use crate::rig::{Rig, noise};
+use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_fs::{Attr, Error, Fs, Make, NodeId, Op, Precondition, Reply, Result, XattrMode};
+use leeward_meta::{Batch, Kv, Value};
 use leeward_volume::admin;
+use leeward_volume::format::keys::{self, Key};
 
 const ROOT: NodeId = NodeId::ROOT;
 
@@ -197,4 +199,59 @@ fn the_answer_to_a_place_carries_a_reference() {
     assert!(matches!(read(), Ok(Reply::Data(data)) if data == b"ab"), "one of two is left");
     forget(&rig, node);
     assert_eq!(read().err(), Some(Error::Stale));
+}
+
+/// A file that had several names, is held without one, and gets one again: what a machine may ask
+/// for, though no kernel does.
+#[test]
+fn what_had_several_names_can_have_several_again() {
+    let rig = Rig::new();
+    let dir = rig.dir("d");
+    let link = |node, dir, name: &[u8]| rig.call(Op::Link { node, dir, name });
+    for to in [ROOT, dir] {
+        let node = unnamed(&rig, 0);
+        place(&rig, node, b"a", Precondition::Nothing).expect("placed");
+        link(node, dir, b"b").expect("linked");
+        ["a", "d/b"].into_iter().for_each(|name| rig.unlink(name));
+        rig.cell
+            .call(&door(), Op::Place { node, dir: to, name: b"c", over: Precondition::Nothing })
+            .expect("placed");
+        rig.clean();
+        link(node, to, b"e").expect("linked");
+        rig.clean();
+        let at = if to == ROOT { "" } else { "d/" };
+        rig.rename(&format!("{at}c"), "f").expect("renamed");
+        rig.clean();
+        rig.unlink("f");
+        rig.clean();
+        rig.unlink(&format!("{at}e"));
+        forget(&rig, node);
+        rig.clean();
+        assert_eq!(used(&rig), (0, 0));
+    }
+}
+
+#[test]
+fn fsck_finds_links_that_are_counted_in_the_wrong_directory() {
+    let findings = |change: &dyn Fn(NodeId, NodeId) -> Vec<(Key, Option<Value>)>| {
+        let mut rig = Rig::new();
+        let (dir, node) = (rig.dir("d"), rig.file("a", b"a"));
+        rig.call(Op::Link { node, dir, name: b"b" }).expect("linked");
+        rig.file("alone", b"a");
+        rig.clean();
+        rig.cell.close().expect("a clean close");
+        let kv = engine(&rig.env, &rig.disk);
+        kv.commit(&Batch { writes: change(node, dir), inline_data: Vec::new() }).expect("changed");
+        drop(kv);
+        rig.start();
+        rig.findings().into_iter().map(|f| f.kind).collect::<Vec<_>>()
+    };
+    let count = |n: u32| Some(n.to_be_bytes()[..].into());
+    assert_eq!(findings(&|_, _| Vec::new()), [""; 0]);
+    assert_eq!(findings(&|node, dir| vec![(keys::link(node, dir), None)]), ["links"], "one is missing");
+    assert_eq!(findings(&|node, dir| vec![(keys::link(node, dir), count(2))]), ["links"], "one too many");
+    let moved = |node, dir| vec![(keys::link(node, dir), None), (keys::link(node, ROOT), count(2))];
+    assert_eq!(findings(&moved), ["links"], "as many in all");
+    let unread = |node, dir| vec![(keys::link(node, dir), Some((*b"x")[..].into()))];
+    assert_eq!(findings(&unread), ["links", "links"], "not read, and so missing");
 }

@@ -76,6 +76,10 @@ impl Tx<'_> {
     /// Counts its usage in the directory from now on.
     fn count_first_name(&mut self, p: &Placing<'_>, inode: &mut Inode) -> TxResult<()> {
         inode.nlink = 1;
+        if inode.linked {
+            // it had several names once, and its names are counted by directory since
+            self.add_link(p.node, p.dir, 1)?;
+        }
         inode.parent = p.dir.inode();
         inode.name = Some(p.name.into());
         inode.times[time::C] = self.now;

@@ -67,10 +67,20 @@ struct Seen {
     found_names: u32,
     found_subdirs: u32,
     name_in: u64,
+    /// The directories of its names, as a sum of [`mark_of`] each: those that were found, and those
+    /// that the records of its links count.
+    names_in: u64,
+    links_in: u64,
     stats: Stats,
     /// Not folded yet: at it, and later with all below it.
     unfolded: Stats,
     sum: Stats,
+}
+
+/// A number of a directory that sums of few others do not meet by chance.
+fn mark_of(dir: u64) -> u64 {
+    let mixed = (dir ^ dir >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1
 }
 
 /// What is collected while records are read.
@@ -152,7 +162,16 @@ impl Census {
                 self.extents(node, &list);
             }
             tag::XATTR | tag::XATTR_PLAIN => self.inodes.entry(node).or_default().found_xattrs += 1,
-            tag::LINK => {}
+            tag::LINK => {
+                let count = <[u8; 4]>::try_from(value).map(u32::from_be_bytes);
+                let dir = <[u8; 8]>::try_from(parsed.rest).map(u64::from_be_bytes);
+                let (Ok(count @ 1..), Ok(dir)) = (count, dir) else {
+                    self.say("links", Some(node), "a record of links cannot be read".into());
+                    return Ok(());
+                };
+                let sum = &mut self.inodes.entry(node).or_default().links_in;
+                *sum = sum.wrapping_add(mark_of(dir).wrapping_mul(count.into()));
+            }
             other => self.say("key", Some(node), format!("a record with unknown tag {other:#x}")),
         }
         Ok(())
@@ -170,6 +189,7 @@ impl Census {
         let seen = self.inodes.entry(entry.node).or_default();
         seen.found_names += 1;
         seen.name_in = dir.inode();
+        seen.names_in = seen.names_in.wrapping_add(mark_of(dir.inode()));
     }
 
     /// Checks each inode by itself.
@@ -207,6 +227,9 @@ impl Census {
             }
             if !root && !orphan && !s.binned && !s.linked && s.parent != s.name_in {
                 say("parent", format!("recorded in directory {}, found in {}", s.parent, s.name_in));
+            }
+            if s.links_in != if s.linked { s.names_in } else { 0 } {
+                say("links", "the records of its links are not of the directories of its names".into());
             }
             // an unreachable inode is freed in steps, its own record last: less of it may be left
             // than its record says
