@@ -178,6 +178,55 @@ tested_by_itself() {
   python3 -c 'import json,sys; b = json.load(open(sys.argv[1]))["backups"][0]; assert b["tested"]["id"] == b["last"]["id"] and not b["test_late"], b' "$WORK/list.json"
 }
 
+# An sshd of its own at loopback, and an ssh that knows it and nothing of this machine's.
+sshd_start() {
+  mkdir -p "$WORK/bin" /run/sshd
+  SSH_PORT=$(free_port)
+  for key in host user; do [ -e "$WORK/$key" ] || ssh-keygen -q -N '' -t ed25519 -f "$WORK/$key"; done
+  printf '%s\n' "Port $SSH_PORT" 'ListenAddress 127.0.0.1' "HostKey $WORK/host" "PidFile $WORK/sshd.pid" "AuthorizedKeysFile $WORK/user.pub" \
+    'StrictModes no' 'PermitRootLogin yes' 'Subsystem sftp internal-sftp' >"$WORK/sshd_config"
+  printf '%s\n' "IdentityFile $WORK/user" "UserKnownHostsFile $WORK/known" 'IdentitiesOnly yes' >"$WORK/ssh_config"
+  printf '#!/bin/sh\nexec /usr/bin/ssh -F %s "$@"\n' "$WORK/ssh_config" >"$WORK/bin/ssh"
+  chmod +x "$WORK/bin/ssh"
+  /usr/sbin/sshd -D -f "$WORK/sshd_config" -E "$WORK/sshd.log" </dev/null &
+  SSHD=$!
+  until (: </dev/tcp/127.0.0.1/"$SSH_PORT") 2>/dev/null; do kill -0 "$SSHD" && sleep 0.1 || return 1; done
+}
+
+behind_sftp() {
+  [ -x /usr/sbin/sshd ] || { say "NOTE no sshd: apt-get install openssh-server"; return 1; }
+  sshd_start
+  local path=$PATH there="sftp://root@127.0.0.1:$SSH_PORT/$WORK/behind"
+  cell_stop
+  PATH=$WORK/bin:$PATH # of the server, which runs ssh, and of restic
+  cell_start
+  if lee backup add home --to "$there" --password-file "$PASSWORD" 2>"$WORK/e"; then return 1; fi
+  grep -q 'Host key verification failed' "$WORK/e"
+  printf '[127.0.0.1]:%s %s\n' "$SSH_PORT" "$(cat "$WORK/host.pub")" >"$WORK/known"
+  lee backup add home --to "$there" --password-file "$PASSWORD"
+  lee backup run home --to "$there"
+  RESTIC_REPOSITORY=$there by_restic
+  VAULT=$there by_lee
+  # a connection ends while files are stored
+  dd if=/dev/urandom of="$SRC/behind" bs=1M count=200 status=none
+  touch "$WORK/before"
+  lee backup run home --to "$there" --prune &
+  until [ -n "$(find "$WORK/behind/data" -type f -newer "$WORK/before" -print -quit)" ]; do sleep 0.01; done
+  pkill -KILL -P "$SSHD"
+  wait $!
+  RESTIC_REPOSITORY=$there by_restic
+  lee backup check home --from "$there" --password-file "$PASSWORD" --read-data
+  pkill -KILL -P "$SSHD" || true
+  kill "$SSHD"
+  wait "$SSHD" || true
+  if lee backup run home --to "$there" 2>"$WORK/e"; then return 1; fi
+  grep -q 'Connection refused' "$WORK/e" || { cat "$WORK/e"; return 1; }
+  lee backup remove home --to "$there" >/dev/null
+  PATH=$path
+  cell_stop
+  cell_start
+}
+
 errors_say_what_to_do() {
   local place
   ln -s "$MNT" "$WORK/link"
@@ -207,8 +256,9 @@ errors_say_what_to_do() {
   [ -e "$VAULT/config" ]
 }
 
+on_exit '[ ! -e "$WORK/sshd.pid" ] || kill -KILL "$(cat "$WORK/sshd.pid")"'
 cell_start
-for case in all_of_a_volume_comes_back only_changes_are_stored without_the_older_snapshot what_others_change_or_lose killed_at_any_time tested_by_itself errors_say_what_to_do; do
+for case in all_of_a_volume_comes_back only_changes_are_stored without_the_older_snapshot what_others_change_or_lose killed_at_any_time tested_by_itself behind_sftp errors_say_what_to_do; do
   run "$case" "$case"
 done
 suite_end

@@ -1,6 +1,7 @@
-//! Where a repository is: files of a directory, or objects below a prefix of a bucket, under the
-//! same names.
+//! Where a repository is: files of a directory, here or behind sftp, or objects below a prefix of a
+//! bucket, under the same names.
 
+use crate::sftp::{Sftp, SftpPlace};
 use crate::{Error, ErrorKind, Result};
 use leeward_bucket::{Bucket, BucketUrl, Location};
 use leeward_env::disk::real::RealDisk;
@@ -59,7 +60,7 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// The files at a place: `s3://BUCKET/PREFIX`, or the path of a directory.
+/// The files at a place: `s3://BUCKET/PREFIX`, `sftp:USER@HOST:/PATH`, or the path of a directory.
 ///
 /// # Errors
 /// Where that makes no sense, or there is no such place.
@@ -69,9 +70,13 @@ pub fn open(place: &str, may_make: bool) -> Result<Arc<dyn Files>> {
             Location::find(place).and_then(|at| Bucket::with_checksums(&at)).map_err(|e| of_bucket(&e))?;
         return Ok(Arc::new(Objects { bucket, place: place.into() }));
     }
+    if SftpPlace::is_meant(place) {
+        return Ok(Arc::new(Sftp::open(place, may_make)?));
+    }
     let path = Path::new(place);
     if !path.is_absolute() {
-        let text = format!("{place}: a place is an absolute path, or s3://BUCKET/PREFIX");
+        let text =
+            format!("{place}: a place is an absolute path, s3://BUCKET/PREFIX, or sftp:USER@HOST:/PATH");
         return Err(Error::new(ErrorKind::Failed, text));
     }
     if may_make && !path.exists() {
@@ -128,11 +133,11 @@ impl Directory {
 }
 
 /// A file that an index names is not as it was.
-fn lost(place: &str, name: &str, how: &str) -> Error {
+pub(crate) fn lost(place: &str, name: &str, how: &str) -> Error {
     Error::damaged(format!("{place}/{name} {how}: run lee backup check"))
 }
 
-fn dir_of(name: &str) -> &str {
+pub(crate) fn dir_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 

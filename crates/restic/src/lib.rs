@@ -4,7 +4,8 @@
 //! Nothing here knows Leeward. A tree that is backed up is a [`archive::Source`], which may know
 //! what has changed.
 //!
-//! * [`files`]: where a repository is, a directory or a bucket; [`lock`]: who works in it;
+//! * [`files`]: where a repository is: a directory, a bucket, or behind [`sftp`]; [`lock`]: who
+//!   works in it;
 //! * `crypto`, `pack`, `chunk`, [`tree`], [`snapshot`], `index`: how it is stored, see restic's
 //!   "Design";
 //! * [`repository`]: a repository that is open; [`saver`]: adds blobs to it;
@@ -30,6 +31,7 @@ pub mod prune;
 pub mod repository;
 pub mod restore;
 pub mod saver;
+pub mod sftp;
 pub mod snapshot;
 pub mod tree;
 

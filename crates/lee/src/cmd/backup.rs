@@ -9,6 +9,7 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
 use crate::{locate, mounts, size, when};
+use leeward_restic::sftp::SftpPlace;
 use leeward_volume::admin::{self, BackupInfo};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -97,7 +98,7 @@ enum Action {
 struct AddArgs {
     /// The volume: its name, or the path of its root
     volume: String,
-    /// Where to: an absolute path, or s3://BUCKET/PREFIX[?profile=NAME]
+    /// Where to: an absolute path, s3://BUCKET/PREFIX[?profile=NAME], or sftp:USER@HOST:/PATH
     #[arg(long, value_name = "PLACE")]
     to: String,
     /// A file with the password of the repository, which the process that serves the cell reads at
@@ -142,8 +143,8 @@ struct RepositoryArgs {
 
 #[derive(Debug, clap::Args)]
 struct FromArgs {
-    /// The repository, where the cell is lost or has several: an absolute path, or
-    /// s3://BUCKET/PREFIX[?profile=NAME]
+    /// The repository, where the cell is lost or has several: an absolute path,
+    /// s3://BUCKET/PREFIX[?profile=NAME], or sftp:USER@HOST:/PATH
     #[arg(long, value_name = "PLACE")]
     from: Option<String>,
     /// The file with its password [default: the one that the cell knows]
@@ -229,9 +230,13 @@ fn place(invocation: &Invocation, text: &str) -> Result<String, Fail> {
     if locate::is_bucket(text.as_ref()) {
         return Ok(text.into());
     }
-    if text.contains("://") || text.starts_with("sftp:") {
+    if SftpPlace::is_meant(text) {
+        return SftpPlace::parse(text).map(|_| text.into()).map_err(|e| Fail::usage(format!("--to {e}")));
+    }
+    if text.contains("://") {
         return Err(Fail::usage(format!(
-            "--to {text}: a place is an absolute path, or s3://BUCKET/PREFIX; mount another kind of store, as with sshfs"
+            "--to {text}: a place is an absolute path, s3://BUCKET/PREFIX, or sftp:USER@HOST:/PATH; mount another kind of \
+             store, and name the directory"
         )));
     }
     let path = absolute(text)?;

@@ -13,6 +13,7 @@ use leeward_restic::check::Checked;
 use leeward_restic::lock::Lock;
 use leeward_restic::repository::Repository;
 use leeward_restic::restore::Restored;
+use leeward_restic::sftp::SftpPlace;
 use leeward_restic::snapshot::Snapshot;
 use leeward_restic::tree::{Node, NodeKind};
 use leeward_restic::{Error, ErrorKind, Id, Watch};
@@ -51,7 +52,7 @@ fn failed(e: Error) -> Fail {
 /// The repositories that are meant: the one that is named, or those that the cell knows.
 fn places(invocation: &Invocation, volume: Option<&str>, from: &FromArgs) -> Result<Vec<Place>, Fail> {
     let to = match &from.from {
-        Some(from) if locate::is_bucket(from.as_ref()) => Some(from.clone()),
+        Some(from) if locate::is_bucket(from.as_ref()) || SftpPlace::is_meant(from) => Some(from.clone()),
         Some(from) => Some(absolute(from)?),
         None => None,
     };
