@@ -135,7 +135,8 @@ operations! {
     'a;
 
     /// Finds a name in a directory. → [`Reply::Attr`]. The name `..` finds the directory above;
-    /// above a volume's root is the directory that the volume is attached in.
+    /// above a volume's root is the directory that the volume is attached in. The name `.` finds
+    /// the inode itself, of any kind.
     Lookup "lookup" Reads {
         /// The directory.
         dir: NodeId,

@@ -104,19 +104,23 @@ impl<B: Backend> Door<B> {
     /// Deliberately absent: ATOMIC_O_TRUNC (there is no OPEN), AUTO_INVAL_DATA (would drop pages at
     /// every foreign change of mtime; ours are the only ones), WRITEBACK_CACHE (adds a SETATTR to
     /// each create), POSIX_LOCKS and FLOCK_LOCKS where one mount is the only way in (the kernel's
-    /// own locks are right then), EXPORT_SUPPORT, ASYNC_DIO (after a direct write that nobody waits
-    /// for, the kernel keeps the pages that buffered readers brought in while it was under way:
-    /// they stay stale).
+    /// own locks are right then), EXPORT_SUPPORT in mounts of other machines (whose server knows
+    /// the inodes of a client only that it has given it), ASYNC_DIO (after a direct write that
+    /// nobody waits for, the kernel keeps the pages that buffered readers brought in while it was
+    /// under way: they stay stale).
     pub(crate) fn limits(&self) -> Limits {
         // where a daemon that is stopped cannot drop pages, the kernel drops them when attributes
         // have run out and the file has changed
         let inval = if self.gate.is_remote() { init::AUTO_INVAL_DATA } else { init::EXPLICIT_INVAL_DATA };
+        // handles of files stay good when the kernel has forgotten them: it asks by their numbers
+        let handles = if self.gate.is_remote() { 0 } else { init::EXPORT_SUPPORT };
         let locks = if self.has_locks() { init::POSIX_LOCKS | init::FLOCK_LOCKS } else { 0 };
         // with ACLs the kernel would check rights by modes and owners
         let acls = if self.checked { init::POSIX_ACL } else { 0 };
         Limits {
             flags: init::DO_READDIRPLUS
                 | init::READDIRPLUS_AUTO
+                | handles
                 | locks
                 | init::PARALLEL_DIROPS
                 | acls

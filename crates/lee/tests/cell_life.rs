@@ -5,8 +5,11 @@
 
 use crate::common;
 use crate::common::{Foreground, Place, as_user, can_mount, is_mounted, lee, run, say, until};
+use std::ffi::CString;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -53,6 +56,77 @@ fn background_serves_until_down() {
     assert_eq!(fs::read(mnt.join("a")).expect("read"), b"hello");
     // Where it is mounted stands for the cell.
     say(&["down", mnt.to_str().expect("UTF-8")]).good();
+}
+
+/// What `name_to_handle_at(2)` tells of a file.
+#[repr(C)]
+struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    data: [u8; 128],
+}
+
+impl FileHandle {
+    fn of(path: &Path) -> FileHandle {
+        let name = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
+        let mut handle = FileHandle { bytes: 128, kind: 0, data: [0; 128] };
+        let (to, mut mount) = ((&raw mut handle).cast(), 0);
+        // SAFETY: a string that ends in NUL, and room for as many bytes as the handle says.
+        let done = unsafe { libc::name_to_handle_at(libc::AT_FDCWD, name.as_ptr(), to, &raw mut mount, 0) };
+        assert_eq!(done, 0, "{}: {}", path.display(), std::io::Error::last_os_error());
+        handle
+    }
+
+    /// Opens the file in the file system that is mounted there.
+    fn open(&mut self, mount: &Path) -> std::io::Result<fs::File> {
+        let root = fs::File::open(mount)?;
+        // SAFETY: a handle as the kernel wrote it, and a descriptor that is open.
+        let fd = unsafe {
+            libc::open_by_handle_at(root.as_raw_fd(), std::ptr::from_mut(self).cast(), libc::O_RDONLY)
+        };
+        // SAFETY: the kernel gave it to us just now.
+        if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(unsafe { fs::File::from_raw_fd(fd) }) }
+    }
+}
+
+#[test]
+fn handles_of_files_outlive_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.up();
+    let mnt = place.mnt();
+    fs::create_dir_all(mnt.join("d/e")).expect("made");
+    for name in ["file", "d/e/deep", "removed"] {
+        fs::write(mnt.join(name), name).expect("written");
+    }
+    fs::create_dir(mnt.join(".snap/s")).expect("a snapshot");
+    let of = |name: &str| FileHandle::of(&mnt.join(name));
+    let (mut file, mut deep, mut dir) = (of("file"), of("d/e/deep"), of("d/e"));
+    let (mut removed, mut old) = (of("removed"), of(".snap/s/file"));
+    assert!(old.open(&mnt).is_ok(), "the kernel knows it");
+    say(&["down", place.arg()]).good();
+    place.up();
+    let content = |handle: &mut FileHandle| {
+        let mut text = String::new();
+        handle.open(&mnt).and_then(|mut file| file.read_to_string(&mut text)).map(|_| text)
+    };
+    assert_eq!(content(&mut deep).expect("by its handle"), "d/e/deep");
+    assert_eq!(content(&mut file).expect("by its handle"), "file");
+    // a directory by its handle has its place in the tree, too
+    let dir = dir.open(&mnt).expect("by its handle");
+    let path = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).expect("a path");
+    assert_eq!(path, mnt.join("d/e"));
+    assert_eq!(old.open(&mnt).expect_err("of the process before").raw_os_error(), Some(libc::ESTALE));
+    // open once more, it is there by its handle; when nobody has it open, it is gone
+    let held = removed.open(&mnt).expect("by its handle");
+    fs::remove_file(mnt.join("removed")).expect("removed");
+    assert_eq!(content(&mut removed).expect("still open"), "removed");
+    drop(held);
+    until("it is gone", || removed.open(&mnt).is_err_and(|e| e.raw_os_error() == Some(libc::ESTALE)));
+    drop(dir);
+    say(&["down", place.arg()]).good();
 }
 
 #[test]

@@ -44,11 +44,13 @@ impl Tx<'_> {
     /// [`Op::Lookup`](leeward_fs::Op::Lookup).
     pub(crate) fn lookup(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
         let inode = self.inode(dir)?;
+        if name == b"." {
+            return self.by_number(dir, &inode);
+        }
         if !inode.is_dir() {
             return Err(Error::NotDir.into());
         }
         let node = match name {
-            b"." => dir,
             b".." => match self.st.snapshots.view(dir.volume()) {
                 None => self.parent_of(dir, &inode),
                 Some(view) => {
@@ -71,6 +73,16 @@ impl Tx<'_> {
         let attr = self.attr(node, &self.inode(node)?);
         self.show(node);
         Ok(Reply::Attr(attr))
+    }
+
+    /// An inode of any kind for a front end that may have no reference to it, but kept its number.
+    /// What has no name is there for those only who have references.
+    fn by_number(&mut self, node: NodeId, inode: &Inode) -> TxResult<Reply> {
+        if inode.nlink == 0 && self.st.refs.get(node) == 0 {
+            return Err(Error::Stale.into());
+        }
+        self.show(node);
+        Ok(Reply::Attr(self.attr(node, inode)))
     }
 
     /// The directory above; for a volume's root the one it is attached in; for the cell's root
