@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const NOT_RUNNING: u8 = 3;
+/// What becomes of open files when the server is restarted or killed: in its own mount, and in one
+/// that reaches it as other machines do.
+const ENDS_FILES: &str = "open files must be opened again (lee serve and lee mount keep them open)";
+const KEEPS_FILES: &str = "open files stay open when the server is restarted";
 
 /// Show what serves a cell
 ///
@@ -89,6 +93,7 @@ fn show_mount(invocation: &Invocation, cell: &CellDir, mount: &RemoteMount) -> R
             ("from", state.server.clone()),
             ("as host", state.host.clone()),
             ("process", state.pid.to_string()),
+            ("restarts", KEEPS_FILES.to_string()),
         ];
         match (&running, &state.away) {
             (Some(running), _) => {
@@ -173,6 +178,7 @@ fn show_running(
         }
         if running.mount.is_some() {
             lines.insert(2, ("requests by", running.channel.clone()));
+            lines.insert(3, ("restarts", ENDS_FILES.to_string()));
         }
         lines.extend(running.listen.iter().map(|at| ("listens at", at.clone())));
         if !running.listen.is_empty() {
