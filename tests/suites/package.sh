@@ -43,7 +43,9 @@ is_installed() {
     dpkg --path-include="/usr/share/*" -i /leeward.deb
     lee --version
     dpkg -V leeward
-    [ "$(readlink -f /usr/sbin/mount.leeward)" = /usr/bin/lee ]
+    for helper in mount.leeward mount.fuse.leeward; do
+      [ "$(readlink -f "/usr/sbin/$helper")" = /usr/bin/lee ]
+    done
     grep -q "^#LEE_UP_OPTIONS=" /etc/leeward/leeward.env
     cd /usr/share/doc/leeward
     for picture in $(grep -oh "](.*\.\(png\|svg\))" ./*.md | tr -d "]()"); do [ -e "$picture" ]; done'

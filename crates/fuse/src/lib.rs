@@ -29,4 +29,4 @@ mod notify;
 mod seek;
 mod subdir;
 
-pub use mount::{Access, IoUring, Mount, MountError, Options, Restrictions, Unmounted, mount};
+pub use mount::{Access, IoUring, Mount, MountError, Options, Restrictions, Unmounted, mount, remount};

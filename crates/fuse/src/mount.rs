@@ -175,6 +175,14 @@ pub enum MountError {
     /// The kernel or fusermount3 refused for another reason.
     #[error("{0}: cannot mount: {1}; the kernel's log (dmesg) may say more")]
     Refused(PathBuf, String),
+    /// There is no mount of ours to change.
+    #[error("{0}: no cell is mounted there; `lee status` shows where one is")]
+    NotOurs(PathBuf),
+    /// Files are open for writing.
+    #[error(
+        "{0}: files are open there for writing; see by whom (fuser -vm {0}), and try again when they are closed"
+    )]
+    InUse(PathBuf),
     /// Unmounting failed.
     #[error("{0}: cannot unmount: {1}; see who uses it (fuser -vm {0}) and try umount -l {0}")]
     Stuck(PathBuf, String),
@@ -435,12 +443,15 @@ fn take_away_dead(at: &Path) -> Result<(), MountError> {
         }
         _ => at.to_path_buf(),
     };
-    let ours = mountinfo::find(&path).is_some_and(|m| m.kind == format!("fuse.{SUBTYPE}"));
-    if !ours || unmount_path(&path, Lazily::Yes).is_err() {
+    if !mountinfo::find(&path).is_some_and(|m| is_ours(&m)) || unmount_path(&path, Lazily::Yes).is_err() {
         return Err(MountError::Dead(at.into()));
     }
     tracing::info!("{}: took away a mount whose server is gone", path.display());
     Ok(())
+}
+
+fn is_ours(mount: &mountinfo::Entry) -> bool {
+    mount.kind.strip_prefix("fuse.") == Some(SUBTYPE)
 }
 
 fn check_device() -> Result<(), MountError> {
@@ -472,16 +483,36 @@ fn has_helper() -> bool {
     attach::helper().is_some()
 }
 
-/// Mounts: root by itself, others by the helper.
-fn attach(at: &Path, options: &Options, (others, checked): (bool, bool)) -> io::Result<Device> {
-    let Restrictions { read_only, no_suid, no_dev, no_exec } = options.restrictions;
+/// Changes what the mount at `at` does not allow, for the programs that use it, too. For root.
+///
+/// # Errors
+/// [`MountError::NotOurs`] where no mount of ours is, [`MountError::InUse`] when it cannot become
+/// read-only now, [`MountError::Refused`] for other reasons of the kernel.
+pub fn remount(at: &Path, restrictions: Restrictions) -> Result<(), MountError> {
+    let refused = |e: io::Error| match e.raw_os_error() {
+        Some(libc::EBUSY) => MountError::InUse(at.into()),
+        _ => MountError::Refused(at.into(), e.to_string()),
+    };
+    let found = at.canonicalize().ok().and_then(|at| mountinfo::find(&at)).filter(|m| is_ours(m));
+    let found = found.ok_or_else(|| MountError::NotOurs(at.into()))?;
+    attach::remount(&found.at, mount_flags(restrictions, found.is_checked)).map_err(refused)
+}
+
+/// `MS_RDONLY` and the like.
+fn mount_flags(restrictions: Restrictions, checked: bool) -> libc::c_ulong {
+    let Restrictions { read_only, no_suid, no_dev, no_exec } = restrictions;
     // numbers of the cell mean others here, and the kernel opens devices without asking anybody
     let (no_suid, no_dev) = (no_suid || !checked, no_dev || !checked);
     let flag = |is_set, flag| if is_set { flag } else { 0 };
-    let flags = flag(read_only, libc::MS_RDONLY)
+    flag(read_only, libc::MS_RDONLY)
         | flag(no_suid, libc::MS_NOSUID)
         | flag(no_dev, libc::MS_NODEV)
-        | flag(no_exec, libc::MS_NOEXEC);
+        | flag(no_exec, libc::MS_NOEXEC)
+}
+
+/// Mounts: root by itself, others by the helper.
+fn attach(at: &Path, options: &Options, (others, checked): (bool, bool)) -> io::Result<Device> {
+    let flags = mount_flags(options.restrictions, checked);
     let spec = MountSpec { subtype: SUBTYPE, source: options.source.as_os_str(), others, checked, flags };
     if !is_root() {
         return attach::mount_by_helper(at, &spec);

@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) kind: String,
     /// Such as the directory of the cell.
     pub(crate) source: PathBuf,
+    /// Whether the kernel checks rights by modes and owners.
+    pub(crate) is_checked: bool,
 }
 
 /// The topmost mount exactly at this path.
@@ -48,6 +50,7 @@ fn parse_line(line: &[u8]) -> Option<Entry> {
         at: unescape(at),
         kind: String::from_utf8_lossy(rest.next()?).into_owned(),
         source: unescape(rest.next()?),
+        is_checked: rest.next()?.split(|b| *b == b',').any(|option| option == b"default_permissions"),
     })
 }
 
@@ -79,6 +82,8 @@ mod tests {
     #[test]
     fn reads_a_line() {
         let line = b"36 35 0:58 / /mnt/a\\040b\\134c rw,nosuid shared:1 master:2 - fuse.leeward /cells/one rw,user_id=0";
+        let checked = [&line[..], b",default_permissions,allow_other"].concat();
+        assert!(parse_line(&checked).expect("a mount").is_checked);
         let entry = parse_line(line).expect("a mount");
         assert_eq!(
             entry,
@@ -87,7 +92,8 @@ mod tests {
                 device: "0:58".into(),
                 at: "/mnt/a b\\c".into(),
                 kind: "fuse.leeward".into(),
-                source: "/cells/one".into()
+                source: "/cells/one".into(),
+                is_checked: false,
             }
         );
         assert_eq!(parse_line(b"36 35 0:58"), None);

@@ -1,19 +1,25 @@
 //! `mount.leeward`: what mount(8) runs for the type `leeward`, and so for lines of /etc/fstab and
-//! mount units of systemd. It is this program under that name (a symbolic link), and does what
-//! `lee mount --background` does, with the command line and the exit codes that mount(8) wants.
+//! mount units of systemd; and `mount.fuse.leeward`, which it runs to change a mount that it only
+//! knows from the table of mounts. It is this program under these names (symbolic links), and does
+//! what `lee mount --background` does, or for a cell in a directory of this machine
+//! `lee up --background`, with the command line and the exit codes that mount(8) wants.
 
+use crate::args::Cli;
 use crate::background;
-use crate::cmd::mount;
+use crate::cmd::{Command, mount, up};
 use crate::fail::{Fail, text};
-use crate::{mount_options, output};
+use crate::mount_options::{self, MountWord};
+use crate::output;
+use clap::Parser;
 use leeward_env::Env;
+use leeward_volume::Cell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The name under which this program is the helper.
-const NAME: &str = "mount.leeward";
+/// The names under which this program is the helper.
+const NAMES: [&str; 2] = ["mount.leeward", "mount.fuse.leeward"];
 /// mount(8): a wrong command line, and a mount that failed.
 const USAGE: u8 = 1;
 const FAILED: u8 = 32;
@@ -59,14 +65,15 @@ const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "user="];
 pub fn if_helper() -> Option<ExitCode> {
     let mut line = std::env::args_os();
     let name = line.next()?;
+    let name = Path::new(&name).file_name().and_then(OsStr::to_str)?;
     // the process in the background may have been started by a copy of that name
-    if Path::new(&name).file_name() != Some(OsStr::new(NAME)) || background::is_child() {
+    if !NAMES.contains(&name) || background::is_child() {
         return None;
     }
     let arguments: Vec<OsString> = line.collect();
     Some(run(&arguments).map_or_else(
         |fail| {
-            output::note(&format!("{NAME}: {fail}"));
+            output::note(&format!("{name}: {fail}"));
             ExitCode::from(if fail.code() == 2 { USAGE } else { FAILED })
         },
         |()| ExitCode::SUCCESS,
@@ -78,8 +85,26 @@ fn run(arguments: &[OsString]) -> Result<(), Fail> {
     if asked.is_fake {
         return Ok(());
     }
+    if asked.is_remount {
+        let restrictions = mount_options::options(Path::new(&asked.source), &asked.options).restrictions;
+        return leeward_fuse::remount(&asked.at, restrictions).map_err(|e| Fail::new(e.to_string()));
+    }
     let token = asked.token_file.as_deref().map_or(Ok(None), read_token)?;
-    mount::in_background_as(&Env::real(), &asked.command_line(), token)
+    match command(&asked.command_line()?)? {
+        Command::Mount(args) => mount::in_background(&Env::real(), args, token),
+        Command::Up(args) => up::in_background(&Env::real(), args),
+        _ => Err(usage("this is no mount")),
+    }
+}
+
+/// What a command line of `lee` says.
+fn command(line: &[OsString]) -> Result<Command, Fail> {
+    let parsed = Cli::try_parse_from(line).map_err(|e| {
+        let text = e.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        usage(first.strip_prefix("error: ").unwrap_or(first))
+    });
+    Ok(parsed?.command)
 }
 
 /// The token in a file. When the machine has enrolled, the file may be removed.
@@ -98,11 +123,13 @@ struct Asked {
     at: PathBuf,
     /// Nothing is to be mounted.
     is_fake: bool,
+    /// The options of what is mounted there are to change.
+    is_remount: bool,
     token_file: Option<PathBuf>,
     timeout: Option<String>,
     /// Directory and size.
     cache: Option<String>,
-    options: Vec<String>,
+    options: Vec<MountWord>,
 }
 
 impl Asked {
@@ -133,7 +160,12 @@ impl Asked {
         }
         let [source, at] = places[..] else { return Err(usage("name a server and a directory")) };
         (asked.source, asked.at) = (source.clone(), at.into());
-        for option in options.iter().flat_map(|all| all.split(',')).filter(|option| !option.is_empty()) {
+        let options = options.iter().flat_map(|all| all.split(',')).filter(|option| !option.is_empty());
+        let options: Vec<&str> = options.collect();
+        asked.is_remount = options.contains(&"remount");
+        // then those come, too, that the table of mounts has from the kernel; they stay as they are
+        is_sloppy |= asked.is_remount;
+        for option in options {
             asked.take(option, is_sloppy)?;
         }
         Ok(asked)
@@ -147,11 +179,8 @@ impl Asked {
             Some(("token-file", file)) => self.token_file = Some(file.into()),
             Some(("timeout", time)) => self.timeout = Some(time.to_owned()),
             Some(("cache", cache)) => self.cache = Some(cache.to_owned()),
-            _ if option == "remount" => {
-                return Err(usage("this cannot be remounted: unmount it, and mount it again"));
-            }
             _ => match mount_options::parse(option) {
-                Ok(_) => self.options.push(option.to_owned()),
+                Ok(word) => self.options.push(word),
                 Err(_) if is_sloppy => (),
                 Err(why) => {
                     return Err(usage(format!(
@@ -163,13 +192,33 @@ impl Asked {
         Ok(())
     }
 
-    /// The command line of `lee` that does it.
-    fn command_line(&self) -> Vec<OsString> {
-        let mut line: Vec<OsString> = vec!["lee".into(), "mount".into(), "--background".into()];
+    /// The command line of `lee` that does it: for a cell in a directory, or one that another
+    /// machine serves.
+    fn command_line(&self) -> Result<Vec<OsString>, Fail> {
+        let dir = Path::new(&self.source);
+        if !dir.is_absolute() {
+            return Ok(self.line_of("mount", &[self.source.clone(), self.at.clone().into()]));
+        }
+        if self.token_file.is_some() || self.timeout.is_some() || self.cache.is_some() {
+            let why = "token-file, timeout and cache are for a cell that another machine serves";
+            return Err(usage(format!("{}: {why}", dir.display())));
+        }
+        if !Cell::exists(dir) {
+            let dir = dir.display();
+            return Err(Fail::new(format!("{dir} holds no cell; lee up {dir} makes one")));
+        }
+        let mut line = self.line_of("up", std::slice::from_ref(&self.source));
+        line.splice(3..3, ["--mount".into(), self.at.clone().into()]);
+        Ok(line)
+    }
+
+    fn line_of(&self, command: &str, what: &[OsString]) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec!["lee".into(), command.into(), "--background".into()];
         self.timeout.iter().for_each(|time| line.extend(["--timeout".into(), time.into()]));
         self.cache.iter().for_each(|cache| line.extend(["--cache".into(), cache.into()]));
-        self.options.iter().for_each(|option| line.extend(["--options".into(), option.into()]));
-        line.extend(["--".into(), self.source.clone(), self.at.clone().into()]);
+        self.options.iter().for_each(|word| line.extend(["--options".into(), word.to_string().into()]));
+        line.push("--".into());
+        line.extend_from_slice(what);
         line
     }
 }
@@ -195,17 +244,35 @@ mod tests {
             (asked.source.as_os_str(), asked.at.as_path()),
             (OsStr::new("node1:7433"), Path::new("/data"))
         );
-        assert_eq!(asked.options, ["rw", "noexec"]);
+        assert_eq!(asked.options, [MountWord::ReadOnly(false), MountWord::NoExec(true)]);
         assert_eq!((asked.timeout.as_deref(), asked.token_file), (Some("30s"), Some("/etc/t".into())));
         assert_eq!(asked.cache.as_deref(), Some("/var/c:1G"));
         let asked = read("[::1] /data").expect("no options");
         let line = ["lee", "mount", "--background", "--", "[::1]", "/data"];
-        assert_eq!(asked.command_line(), line.map(OsString::from));
+        assert_eq!(asked.command_line().expect("a server"), line.map(OsString::from));
         assert!(read("s /d -f").expect("options").is_fake);
-        for wrong in ["s", "s /d x", "s /d -o", "s /d -o nonsense", "s /d -o remount", "s /d -N 7", "s /d -x"]
-        {
+        for wrong in ["s", "s /d x", "s /d -o", "s /d -o nonsense", "s /d -N 7", "s /d -x"] {
             assert_eq!(read(wrong).expect_err(wrong).code(), 2, "{wrong}");
         }
-        assert_eq!(read("s /d -s -o nonsense").expect("sloppy").options, [""; 0]);
+        assert_eq!(read("s /d -s -o nonsense").expect("sloppy").options, []);
+        let again = read("s /d -o rw,relatime,user_id=0,allow_other,remount,ro").expect("remount");
+        assert!(again.is_remount);
+        assert_eq!(again.options.last(), Some(&MountWord::ReadOnly(true)));
+    }
+
+    #[test]
+    fn a_directory_is_served_and_mounted_where_it_holds_a_cell() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let line = |options: &str| {
+            read(&format!("{} /data -o {options}", dir.path().display())).expect("options").command_line()
+        };
+        let none = line("ro").expect_err("there is no cell").to_string();
+        assert!(none.contains("holds no cell; lee up"), "{none}");
+        assert_eq!(line("timeout=3s").expect_err("nothing to wait for").code(), 2);
+        Cell::create(&Env::real(), dir.path(), &leeward_volume::Config::default()).expect("a cell");
+        let line = line("ro").expect("a cell");
+        let Command::Up(_) = command(&line).expect("a command line") else { panic!("{line:?}") };
+        let words = ["lee", "up", "--background", "--mount", "/data", "--options", "ro", "--"];
+        assert_eq!(line[..8], words.map(OsString::from));
     }
 }

@@ -14,6 +14,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 fn append(path: &Path, line: &str) {
@@ -522,13 +523,27 @@ fn a_mount_as_a_service_says_when_it_is_there_and_comes_back() {
     assert!(!is_mounted(&a.at));
 }
 
-/// The helper of mount(8), while this lives.
+/// The helpers of mount(8), while this lives: one test at a time has them.
+struct Helpers {
+    _links: [Helper; 2],
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Helpers {
+    /// `None`: this machine has some, which may be of another program.
+    fn install() -> Option<Helpers> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = [Helper::install("/sbin/mount.leeward")?, Helper::install("/sbin/mount.fuse.leeward")?];
+        Some(Helpers { _links: links, _alone: alone })
+    }
+}
+
 struct Helper(PathBuf);
 
 impl Helper {
-    /// `None`: this machine has one, which may be another program.
-    fn install() -> Option<Helper> {
-        let at = PathBuf::from("/sbin/mount.leeward");
+    fn install(at: &str) -> Option<Helper> {
+        let at = PathBuf::from(at);
         if Helper::is_left(&at) {
             let _ = fs::remove_file(&at);
         }
@@ -556,7 +571,9 @@ fn mount_8_and_fstab_mount_it() {
     if !can_mount() {
         return;
     }
-    let Some(_helper) = Helper::install() else { return eprintln!("skipped: there is /sbin/mount.leeward") };
+    let Some(_helpers) = Helpers::install() else {
+        return eprintln!("skipped: there is /sbin/mount.leeward");
+    };
     let served = Served::new();
     let a = Machine::new(&served, "a");
     let at = a.at.to_str().expect("UTF-8").to_owned();
@@ -591,4 +608,54 @@ fn mount_8_and_fstab_mount_it() {
     // mount -a sees that it is mounted
     let mut all = Command::new("mount");
     run(a.here(all.arg("-T").arg(&fstab).arg("-a"))).good();
+    // changed while it is mounted: by its line of fstab, and by the table of mounts alone
+    let remount = |options: &str, has_line: bool| {
+        let mut command = Command::new("mount");
+        command.args(["-o", &format!("remount,{options}")]);
+        if has_line {
+            command.arg("-T").arg(&fstab);
+        }
+        run(a.here(command.arg("--").arg(&at)))
+    };
+    remount("rw", true).good();
+    let held = fs::File::create(a.path("file")).expect("writable");
+    let busy = remount("ro", true);
+    assert_eq!((busy.code, busy.err.contains("open there for writing")), (32, true), "{busy:?}");
+    drop(held);
+    remount("ro", false).good();
+    assert!(fs::write(a.path("file"), "y").is_err(), "read-only");
+    let nothing = run(a.here(Command::new("/sbin/mount.leeward").args(["s", "/proc", "-o", "remount,ro"])));
+    assert_eq!((nothing.code, nothing.err.contains("no cell is mounted")), (32, true), "{nothing:?}");
+}
+
+#[test]
+fn mount_8_serves_the_cell_of_a_directory() {
+    if !can_mount() {
+        return;
+    }
+    let Some(_helpers) = Helpers::install() else {
+        return eprintln!("skipped: there is /sbin/mount.leeward");
+    };
+    let place = Place::new();
+    let at = place.beside("data");
+    fs::create_dir(&at).expect("made");
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        run(command.args(["-t", "leeward", "-o", options]).arg(&place.dir).arg(&at))
+    };
+    fs::create_dir(&place.dir).expect("made");
+    let none = mount("noexec");
+    assert_eq!((none.code, none.err.contains("holds no cell")), (32, true), "{none:?}");
+    assert_eq!(fs::read_dir(&place.dir).expect("read").count(), 0, "mount(8) makes no cell");
+    place.up();
+    place.ask(&["down"]).good();
+    for content in ["x", "y"] {
+        mount("noexec,nofail").good();
+        fs::write(at.join("file"), content).expect("written");
+        common::until("umount", || run(Command::new("umount").arg(&at)).code == 0);
+    }
+    mount("ro").good();
+    assert_eq!(fs::read(at.join("file")).expect("read"), b"y");
+    assert!(fs::write(at.join("file"), "z").is_err(), "read-only");
+    place.ask(&["down"]).good();
 }

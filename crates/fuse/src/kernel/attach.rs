@@ -60,6 +60,19 @@ pub(crate) fn mount(at: &Path, spec: &MountSpec<'_>) -> io::Result<Device> {
     if done == 0 { Ok(Device::new(device)) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Gives a mount other flags of mount(2).
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn remount(at: &Path, flags: libc::c_ulong) -> io::Result<()> {
+    let at = CString::new(at.as_os_str().as_bytes())?;
+    let nothing = std::ptr::null();
+    // SAFETY: a string that ends in NUL; the others may be null here.
+    let done =
+        unsafe { libc::mount(nothing, at.as_ptr(), nothing, flags | libc::MS_REMOUNT, nothing.cast()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Lets the helper mount, and takes the open device from it.
 ///
 /// # Errors

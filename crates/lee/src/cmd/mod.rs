@@ -45,7 +45,7 @@ mod status;
 mod sync;
 mod token;
 mod top;
-mod up;
+pub mod up;
 mod upgrade;
 mod user;
 mod volume;

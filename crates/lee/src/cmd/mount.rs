@@ -1,7 +1,6 @@
 //! `lee mount`: mount a cell that another machine serves.
 
-use super::{Command, Invocation};
-use crate::args::Cli;
+use super::Invocation;
 use crate::background::{self, ParentPipe, Role, Start};
 use crate::control::SocketPath;
 use crate::control::relay::Relay;
@@ -15,7 +14,6 @@ use crate::mount_options::{self, MountWord};
 use crate::output::{self, Format};
 use crate::serve::{Started, Startup};
 use crate::{locate, logging, memory, mounts, notify, size, system, when};
-use clap::Parser;
 use leeward_env::Env;
 use leeward_fuse::{Mount, Unmounted};
 use leeward_remote::{CacheOptions, Client};
@@ -136,7 +134,7 @@ fn cache(text: &str) -> Result<CacheOptions, String> {
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     let env = &invocation.env;
     if let Some(mut parent) = ParentPipe::if_child()? {
-        return in_background(env, &args, &mut parent).inspect_err(|fail| parent.failed(fail));
+        return run_in_background(env, &args, &mut parent).inspect_err(|fail| parent.failed(fail));
     }
     if !args.background {
         logging::start();
@@ -150,17 +148,11 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     announce(invocation.format, &args.server, &started, &started.cell.to_string_lossy())
 }
 
-/// Mounts in the background as a command line of `lee` says, with this token.
+/// Mounts in the background, with this token if there is one.
 ///
 /// # Errors
 /// Why it could not be mounted.
-pub fn in_background_as(env: &Env, line: &[OsString], token: Option<String>) -> Result<(), Fail> {
-    let cli = Cli::try_parse_from(line).map_err(|e| {
-        let text = e.to_string();
-        let first = text.lines().next().unwrap_or_default();
-        Fail::usage(first.strip_prefix("error: ").unwrap_or(first))
-    })?;
-    let Command::Mount(args) = cli.command else { return Err(Fail::usage("not a mount")) };
+pub fn in_background(env: &Env, args: Args, token: Option<String>) -> Result<(), Fail> {
     let args = Args { token: token.or(args.token), ..args };
     start_in_background(env, &args).map(drop)
 }
@@ -184,7 +176,7 @@ fn start_in_background(env: &Env, args: &Args) -> Result<Started, Fail> {
     background::start_with_log(&state.log(), &args.command_line()?, args.role())
 }
 
-fn in_background(env: &Env, args: &Args, parent: &mut ParentPipe) -> Result<(), Fail> {
+fn run_in_background(env: &Env, args: &Args, parent: &mut ParentPipe) -> Result<(), Fail> {
     let mounted = Mounted::start(env, args)?;
     parent.log_to(&locate::mount_state(mounted.mount.at())?.log())?;
     let started = Started { cell: mounted.client.host().into(), ..mounted.started()? };
@@ -374,6 +366,9 @@ fn announce(format: Format, server: &str, started: &Started, host: &str) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
+    use crate::cmd::Command;
+    use clap::Parser;
 
     #[test]
     fn a_cache_is_a_directory_with_a_size_or_without() {

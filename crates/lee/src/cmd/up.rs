@@ -73,20 +73,46 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         let options = args.options(dir, background::kept_by());
         return serve::serve(&invocation.env, &options, &mut parent).inspect_err(|fail| parent.failed(fail));
     }
-    let met = meet_keeper(&invocation.env, &dir)?;
     if !args.service.background {
+        meet_keeper(&invocation.env, &dir)?;
         logging::start();
         let options = args.options(dir, None);
         return serve::serve(&invocation.env, &options, &mut Terminal { format: invocation.format });
     }
+    match start(&invocation.env, &dir, &args)? {
+        Up::Again(running, restart) => announce_again(invocation.format, &dir, running, &restart),
+        Up::Now(started) => {
+            announce(invocation.format, &started, &format!("ends it: lee down {}", started.cell.display()))
+        }
+    }
+}
+
+/// Serves the cell in a directory and mounts it, in the background.
+///
+/// # Errors
+/// Why the cell could not be served.
+pub fn in_background(env: &Env, args: Args) -> Result<(), Fail> {
+    let dir = args.service.dir.clone().ok_or_else(|| Fail::usage("name the directory of a cell"))?;
+    start(env, &dir, &args).map(drop)
+}
+
+/// A server in the background.
+enum Up {
+    /// It was started.
+    Now(Started),
+    /// A keeper had brought it back before this command could start one.
+    Again(Running, Restart),
+}
+
+fn start(env: &Env, dir: &Path, args: &Args) -> Result<Up, Fail> {
+    let met = meet_keeper(env, dir)?;
     if let Some((running, restart)) =
-        met.filter(|(running, _)| is_same_mount(args.mount.as_deref(), running, &dir))
+        met.filter(|(running, _)| is_same_mount(args.mount.as_deref(), running, dir))
     {
-        return announce_again(invocation.format, &dir, running, &restart);
+        return Ok(Up::Again(running, restart));
     }
     locate::make_state_absolute();
-    let started = background::start(&dir, &args.command_line(&dir), args.service.role())?;
-    announce(invocation.format, &started, &format!("ends it: lee down {}", started.cell.display()))
+    background::start(dir, &args.command_line(dir), args.service.role()).map(Up::Now)
 }
 
 /// Looks for a keeper of the cell. One whose server does not serve is asked to stand aside: this
@@ -149,7 +175,6 @@ impl Startup for Terminal {
     }
 }
 
-/// A keeper has brought the server back before this command could start one.
 fn announce_again(format: Format, dir: &Path, running: Running, restart: &Restart) -> Result<(), Fail> {
     let cell = locate::called(dir.as_os_str(), "")?;
     let Running { mount, listen, metrics, doors, pid, .. } = running;
