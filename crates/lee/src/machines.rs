@@ -205,6 +205,7 @@ fn shown(info: SessionInfo) -> MachineSession {
         leases: info.leases,
         requests: info.calls,
         locks: info.locks,
+        unflushed: info.unflushed,
         users: info.users,
     }
 }

@@ -323,6 +323,42 @@ fn sessions(served: &Served) -> Vec<serde_json::Value> {
     served.ask(&["session", "list", "--json"]).json()["sessions"].as_array().expect("a list").clone()
 }
 
+/// What is not durable rises while a program writes, and falls to nothing.
+#[test]
+fn a_session_says_how_much_is_not_durable() {
+    if !can_mount() {
+        return;
+    }
+    let served = Served::new();
+    let machine = served.machine("a", &[], &[]);
+    let _bounded = served.machine("b", &["--root-squash"], &[]);
+    let of = |host: &str| {
+        let session = sessions(&served).into_iter().find(|session| session["host"] == host);
+        session.expect("its session")["unflushed"].clone()
+    };
+    let file = File::create(machine.path("file")).expect("made");
+    until("something not to be durable", || {
+        (0..64).for_each(|at| file.write_all_at(&[7; 4096], at * 4096).expect("written"));
+        let unflushed = of("a");
+        let count = |what: &str| unflushed[what].as_u64().expect("a number");
+        count("changes") > 0 && count("bytes") >= 4096 && count("bytes") % 4096 == 0
+    });
+    let listed = served.ask(&["session", "list"]).good();
+    assert!(listed.contains("UNFLUSHED"), "{listed}");
+    file.sync_all().expect("durable");
+    until("all to be known to be durable", || {
+        of("a") == serde_json::json!({ "changes": 0, "bytes": 0, "oldest_ms": 0 })
+    });
+    assert!(of("b").is_null());
+    let number = |host: &str| {
+        let session = sessions(&served).into_iter().find(|session| session["host"] == host);
+        session.expect("its session")["session"].to_string()
+    };
+    let shown = |host: &str| served.ask(&["session", "show", &number(host)]).good();
+    assert!(shown("a").contains("unflushed nothing: all is durable"));
+    assert!(shown("b").contains("unflushed not counted"));
+}
+
 #[test]
 fn a_host_may_do_what_its_entry_says() {
     if !can_mount() {

@@ -29,7 +29,10 @@ pub use client::{
 };
 pub use keys::{Keys, PublicKey};
 pub use message::{CellUser, ServerList};
-pub use server::{Asker, Elsewhere, Given, Grant, HostFigures, Hosts, Loss, Server, SessionInfo, Transfers};
+pub use server::{
+    Asker, Elsewhere, Given, Grant, HostFigures, Hosts, Loss, Server, SessionInfo, Transfers,
+    UnflushedFigures,
+};
 
 /// For tests: what a client that somebody else has written would use.
 #[doc(hidden)]

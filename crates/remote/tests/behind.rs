@@ -18,12 +18,14 @@ use leeward_fs::{
     SetTime, Time,
 };
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
-use leeward_remote::{Client, Grant};
+use leeward_remote::{Client, Grant, UnflushedFigures};
 use leeward_vfs::Backend;
+use leeward_volume::Cell;
 use leeward_volume::admin::{OwnerLimit, QuotaSet, SnapCreate, VolumeCreate, VolumeDemote};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -55,6 +57,62 @@ fn alone(rig: &Rig, name: &str) -> (Client, Proxy, NodeId) {
     make(&client, dir, b"second").expect("made");
     rig.env.sleep(Duration::from_millis(100));
     (client, proxy, dir)
+}
+
+/// A cell whose sessions a test holds up.
+fn held_cell(cell: &Arc<Cell>) -> Arc<Held> {
+    Arc::new(Held { cell: cell.clone(), latch: Latch::default(), hides_durable: AtomicBool::new(false) })
+}
+
+/// It rises with what programs were told, however that is sent, and falls to nothing.
+#[test]
+fn the_server_counts_what_is_not_durable() {
+    let mut held = None;
+    let rig = Rig::with_sessions(|cell| held.insert(held_cell(cell)).clone());
+    let held = held.expect("a rig");
+    let (a, proxy, dir) = alone(&rig, "alone");
+    let figures = || {
+        let sessions = rig.server().sessions();
+        let session = sessions.into_iter().find(|session| session.host == "alone").expect("its session");
+        session.unflushed.expect("figures of a session that survives the server")
+    };
+    let has = |changes: u64| {
+        let count = || {
+            (0..1000).find(|_| {
+                figures().changes == changes || {
+                    rig.env.sleep(Duration::from_millis(10));
+                    false
+                }
+            })
+        };
+        assert!(count().is_some(), "{changes} are expected: {:?}", figures());
+    };
+    assert_eq!(a.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    has(0);
+    held.hides_durable.store(true, Ordering::SeqCst);
+    let node = make(&a, dir, b"third").expect("made").node;
+    for _ in 0..10 {
+        assert_eq!(write(&a, node, &[7; 1000]), Ok(1000));
+    }
+    has(11);
+    assert_eq!(figures().bytes, 10_000);
+    // the server has not heard of this one
+    proxy.hold(true);
+    write(&a, node, &[7; 500]).expect("told");
+    rig.env.sleep(Duration::from_millis(100));
+    assert_eq!(figures().changes, 11);
+    proxy.hold(false);
+    has(12);
+    let before = figures();
+    assert!((before.bytes, before.oldest_ms >= 100) == (10_500, true), "{before:?}");
+    held.hides_durable.store(false, Ordering::SeqCst);
+    assert_eq!(a.call(&user(0), Op::Fsync { node }), Ok(Reply::Done));
+    has(0);
+    assert_eq!(figures(), UnflushedFigures::default());
+    // nobody counts this of a host that is not believed
+    rig.host("bounded", Grant { root_squash: true, ..Grant::default() });
+    let sessions = rig.server().sessions();
+    assert!(sessions.iter().any(|session| session.host == "bounded" && session.unflushed.is_none()));
 }
 
 #[test]
@@ -291,9 +349,7 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
 #[test]
 fn a_client_that_is_back_is_not_noted_as_away_though_it_loses_its_leases_meanwhile() {
     let mut held = None;
-    let rig = Rig::with_sessions(|cell| {
-        held.insert(Arc::new(Held { cell: cell.clone(), latch: Latch::default() })).clone()
-    });
+    let rig = Rig::with_sessions(|cell| held.insert(held_cell(cell)).clone());
     let latch = &held.as_ref().expect("a rig").latch;
     let (a, proxy, dir) = alone(&rig, "alone");
     let session = || {

@@ -6,6 +6,7 @@ use crate::control::client::{Client, Unreached};
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
 use crate::{size, when};
+use leeward_remote::UnflushedFigures;
 use serde_json::json;
 
 /// List, show and end sessions of machines that have mounted the cell
@@ -74,12 +75,13 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
             ("LEASES", Side::Right),
             ("REQUESTS", Side::Right),
             ("LOCKS", Side::Right),
+            ("UNFLUSHED", Side::Right),
         ];
         Table::new(&columns).rows(&sessions, row).to_string()
     })
 }
 
-fn row(session: &MachineSession) -> [String; 9] {
+fn row(session: &MachineSession) -> [String; 10] {
     [
         session.session.to_string(),
         output::printable(&session.host),
@@ -90,6 +92,7 @@ fn row(session: &MachineSession) -> [String; 9] {
         size::count(session.leases),
         size::count(session.requests),
         size::count(session.locks),
+        session.unflushed_in_short(),
     ]
 }
 
@@ -111,11 +114,25 @@ fn show(invocation: &Invocation, number: u64) -> Result<(), Fail> {
             ("leases", format!("on {} inodes", size::count(session.leases))),
             ("requests", format!("{} at work", size::count(session.requests))),
             ("locks", format!("{} of files, or parts of files", size::count(session.locks))),
+            ("unflushed", unflushed(&session)),
             ("users", users(&session)),
         ]
         .map(|(name, value)| format!("{name:<9} {value}\n"))
         .concat()
     })
+}
+
+fn unflushed(session: &MachineSession) -> String {
+    match session.unflushed {
+        None => "not counted: a crash of the server ends the session".into(),
+        Some(UnflushedFigures { changes: 0, .. }) => "nothing: all is durable".into(),
+        Some(all) => format!(
+            "{} changes, {}, the oldest since {} ms",
+            size::count(all.changes),
+            size::bytes(all.bytes),
+            size::count(all.oldest_ms)
+        ),
+    }
 }
 
 /// Who has logged in.

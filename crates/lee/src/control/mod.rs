@@ -18,8 +18,9 @@ pub mod users;
 use crate::backup::BackupCall;
 use crate::locate::CellDir;
 use crate::mirror::MirrorCall;
+use crate::size;
 use leeward_env::disk::held::HeldDir;
-use leeward_remote::{HostFigures, Loss};
+use leeward_remote::{HostFigures, Loss, UnflushedFigures};
 use leeward_vfs::ledger::Report;
 use leeward_volume::admin::{AnyRequest, Failure, Progress, TokenMake};
 use serde::de::DeserializeOwned;
@@ -229,9 +230,24 @@ pub struct MachineSession {
     /// Ranges of files that its programs have locked.
     #[serde(default)]
     pub locks: u64,
+    /// What its programs take for done and a crash of the server could take; `None`: that is not
+    /// counted for this machine.
+    #[serde(default)]
+    pub unflushed: Option<UnflushedFigures>,
     /// Users of the cell who have logged in there, where the machine is not believed.
     #[serde(default)]
     pub users: Vec<String>,
+}
+
+impl MachineSession {
+    /// How much its programs take for done that is not durable: changes, and bytes.
+    pub fn unflushed_in_short(&self) -> String {
+        match self.unflushed {
+            None => "-".into(),
+            Some(UnflushedFigures { changes: 0, .. }) => "0".into(),
+            Some(all) => format!("{} ({})", size::count(all.changes), size::bytes(all.bytes)),
+        }
+    }
 }
 
 /// What `lee status` shows of a serving process.

@@ -90,6 +90,10 @@ fn holds_up(op: &Op<'_>) -> bool {
 /// An operation comes: it runs now, or waits in line.
 pub(super) fn hear(shared: &Arc<Shared>, session: &Arc<Session>, coming: Coming<'_>, answer: Answer) {
     let user = coming.caller.uid;
+    let answer = match coming.behind {
+        Some(behind) if session.is_lasting() => answer.of_told(behind, &coming.op),
+        _ => answer,
+    };
     let mut lines = session.lines.0.lock();
     if let Some(line) = lines.get_mut(&user) {
         let mut op = Vec::new();

@@ -25,6 +25,7 @@ mod losses;
 mod recovery;
 mod rights;
 mod session;
+mod unflushed;
 
 pub use admit::Grant;
 pub use commands::{Asker, Given};
@@ -32,6 +33,7 @@ pub use elsewhere::Elsewhere;
 pub use figures::{HostFigures, Transfers};
 pub use losses::Loss;
 pub use session::SessionInfo;
+pub use unflushed::UnflushedFigures;
 
 use crate::keys::{Keys, PublicKey};
 use crate::message::{
@@ -291,9 +293,9 @@ impl Server {
 
     /// Who is connected.
     pub fn sessions(&self) -> Vec<SessionInfo> {
-        let now = self.shared.env.awake();
+        let times = (self.shared.env.awake(), self.shared.env.wall());
         let info = |session: &Arc<Session>| {
-            session.info(&self.shared.leases, now, self.shared.locks.count(session.id.number))
+            session.info(&self.shared.leases, times, self.shared.locks.count(session.id.number))
         };
         self.shared.all_sessions().iter().map(info).collect()
     }

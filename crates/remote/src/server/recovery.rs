@@ -98,6 +98,11 @@ impl Change {
     fn nodes(&self) -> Vec<NodeId> {
         Op::take(&mut Input::new(&self.op)).map_or_else(|_| Vec::new(), |op| admit::nodes_of(&op))
     }
+
+    /// Bytes that it brings.
+    fn bytes(&self) -> u64 {
+        Op::take(&mut Input::new(&self.op)).map_or(0, |op| op.moved_bytes())
+    }
 }
 
 impl Awaited {
@@ -367,7 +372,7 @@ impl Recovery {
                         session.not_done(change.told.lsn);
                         lost(&session, (change.caller.uid, &change.nodes()), e);
                     }
-                    session.tell_again(change.told.lsn, result);
+                    session.tell_again((&change.told, change.bytes()), result);
                     done += 1;
                     state = self.state.lock();
                 }

@@ -5,9 +5,10 @@ use super::figures::{Counted, Counts, Family};
 use super::in_order::Lines;
 use super::line::Line;
 use super::logins::{self, Logins};
+use super::unflushed::{Unflushed, UnflushedFigures};
 use crate::Hosts;
 use crate::keys::PublicKey;
-use crate::message::{Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
+use crate::message::{Behind, Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
 use crate::on_drop::{OnDrop, guarded};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
@@ -62,6 +63,9 @@ pub struct SessionInfo {
     pub leases: u64,
     /// Ranges of files that its programs have locked.
     pub locks: u64,
+    /// What its programs take for done and a crash of the server could take; `None`: the session
+    /// does not survive a crash, so nobody counts that.
+    pub unflushed: Option<UnflushedFigures>,
     /// Names of users of the cell who have logged in there.
     pub users: Vec<String>,
 }
@@ -100,6 +104,7 @@ pub(super) struct Session {
     /// they are durable.
     told: AtomicU64,
     durable: AtomicU64,
+    unflushed: Unflushed,
     /// `None`: it has ended.
     refs: Mutex<Option<FxHashMap<NodeId, u64>>>,
     refs_max: usize,
@@ -208,13 +213,16 @@ pub(super) struct Like {
     node: Option<NodeId>,
     /// What the client is told of, and may keep.
     tells_of: Option<NodeId>,
+    /// Bytes that it brings.
+    bytes: u64,
 }
 
 impl Like {
     pub(super) fn of(ctx: &Ctx, op: &Op<'_>) -> Like {
         let takes_references = ctx.refs && op.gives_references();
         let tells_of = tells_of(op).filter(|_| ctx.client > 0);
-        Like { changes: op.changes(), takes_references, node: op.node(), tells_of }
+        let bytes = if op.changes() { op.moved_bytes() } else { 0 };
+        Like { changes: op.changes(), takes_references, node: op.node(), tells_of, bytes }
     }
 }
 
@@ -294,6 +302,7 @@ impl Session {
             was_away: false,
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            unflushed: Unflushed::default(),
             refs: Mutex::new(Some(FxHashMap::default())),
             refs_max: if is_lasting { usize::MAX } else { BOUNDED_REFS_MAX },
             is_gateway: AtomicBool::new(false),
@@ -479,9 +488,9 @@ impl Session {
 
     /// Tells the client that changes up to this number are durable.
     pub(super) fn tell_durable(&self, lsn: u64) {
-        if lsn > self.durable.fetch_max(lsn, Ordering::AcqRel)
-            && let Some(connection) = self.connection()
-        {
+        let is_news = lsn > self.durable.fetch_max(lsn, Ordering::AcqRel);
+        self.unflushed.are_durable(lsn);
+        if is_news && let Some(connection) = self.connection() {
             connection.pipe.send(&frame(&ToClient::Durable(lsn)));
         }
     }
@@ -493,9 +502,16 @@ impl Session {
         }
     }
 
+    /// Its client is answered a change that brings so many bytes.
+    fn note_unflushed(&self, told: &Told, bytes: u64) {
+        self.unflushed.answered(told, bytes, || told.lsn <= self.durable.load(Ordering::Acquire));
+    }
+
     /// Tells the client whether a change is there that was to be done again.
-    pub(super) fn tell_again(&self, lsn: u64, result: Result<()>) {
+    pub(super) fn tell_again(&self, (told, bytes): (&Told, u64), result: Result<()>) {
+        let lsn = told.lsn;
         if result.is_ok() {
+            self.note_unflushed(told, bytes);
             self.told.fetch_max(lsn, Ordering::AcqRel);
         }
         if let Some(connection) = self.connection() {
@@ -563,7 +579,7 @@ impl Session {
         state.ended
     }
 
-    pub(super) fn info(&self, leases: &Leases, now: Nanos, locks: u64) -> SessionInfo {
+    pub(super) fn info(&self, leases: &Leases, (now, wall): (Nanos, Nanos), locks: u64) -> SessionInfo {
         let inodes = self.refs.lock().as_ref().map_or(0, |refs| refs.len() as u64);
         let state = self.state.lock();
         let heard = state.connection.as_ref().map_or(state.lost, |c| c.heard());
@@ -578,6 +594,7 @@ impl Session {
             leases: leases.count(self.id.number) as u64,
             calls: state.slots.iter().filter(|place| place.is_running()).count() as u64,
             locks,
+            unflushed: self.is_lasting().then(|| self.unflushed.figures(wall)),
             users: self.logins.names(),
         }
     }
@@ -667,6 +684,7 @@ impl Session {
             ended: shared.ended.clone(),
             hosts: shared.hosts.clone(),
             slot: Some(slot),
+            coming: None,
         }
     }
 
@@ -852,6 +870,8 @@ pub(super) struct Answer {
     slot: Option<Slot>,
     /// What it was promised to have at most.
     bytes: usize,
+    /// Its number among changes that come, if its client has told it already.
+    coming: Option<u64>,
 }
 
 /// A change that is answered when the kernel of this machine has dropped what it cached of it.
@@ -863,6 +883,12 @@ pub(super) struct Settled {
 }
 
 impl Answer {
+    /// Its client has told its program already what it is going to be answered.
+    pub(super) fn of_told(mut self, behind: Behind, op: &Op<'_>) -> Answer {
+        self.coming = Some(self.session.unflushed.comes(behind.at, op.moved_bytes()));
+        self
+    }
+
     /// Whether the call is not answered with this error: probably the cell is closed, or another
     /// server's. It was not done, and is sent again to the next server.
     pub(super) fn is_undone_by(&self, e: &Error) -> bool {
@@ -895,6 +921,9 @@ impl Answer {
         if let Ok(reply) = &result {
             self.session.note_views(reply);
         }
+        if let (Some(told), Some(like)) = (&leased.1, like) {
+            self.session.note_unflushed(told, like.bytes);
+        }
         let changes = like.is_some_and(|like| like.changes);
         if changes && result.is_ok() && has_announced && self.gate.fs().is_invalidating() {
             // the thread ends with the server only
@@ -915,6 +944,7 @@ fn is_passing(result: &Result<Reply>) -> bool {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.session.promised.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.coming.into_iter().for_each(|number| self.session.unflushed.has_gone(number));
         if let Some(slot) = self.slot.take() {
             let lost = Error::Io("the operation ended in a panic".into());
             self.session.answered(slot, Err(lost), (Leased::Nothing, None), true);
@@ -1058,7 +1088,7 @@ mod tests {
         assert!(matches!(session.begin(Slot { place: 0, number: 1 }), Begun::Run));
         assert!(!session.goes_away(), "a call is at work");
         session.undo(Slot { place: 0, number: 1 });
-        session.tell_again(7, Ok(()));
+        session.tell_again((&Told { lsn: 7, ..Told::default() }, 0), Ok(()));
         assert!(!session.goes_away(), "its client waits to hear that 7 is durable");
         session.tell_durable(7);
         assert!(session.goes_away() && session.is_away());

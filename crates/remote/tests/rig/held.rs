@@ -6,12 +6,15 @@ use leeward_fs::sessions::{Outcome, SessionRecord, Sessions};
 use leeward_fs::{NodeId, Op, Reply, Result};
 use leeward_volume::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module's head.
 pub struct Held {
     pub cell: Arc<Cell>,
     /// It has been noted, and that is not heard of yet.
     pub latch: Latch,
+    /// Nothing is known to be durable.
+    pub hides_durable: AtomicBool,
 }
 
 impl Sessions for Held {
@@ -44,7 +47,7 @@ impl Sessions for Held {
     }
 
     fn durable_up_to(&self) -> u64 {
-        self.cell.durable_up_to()
+        if self.hides_durable.load(Ordering::SeqCst) { 0 } else { self.cell.durable_up_to() }
     }
 
     fn keep_all_inodes(&self, keep: bool) {

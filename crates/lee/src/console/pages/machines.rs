@@ -21,6 +21,7 @@ pub fn show(visit: &Visit<'_>) -> Made {
         ("Inodes", Side::Right),
         ("Leases", Side::Right),
         ("Locks", Side::Right),
+        ("Unflushed", Side::Right),
         ("Requests", Side::Right),
         ("Users", Side::Left),
         ("Action", Side::Left),
@@ -35,6 +36,7 @@ pub fn show(visit: &Visit<'_>) -> Made {
             text(size::count(of.inodes)),
             text(size::count(of.leases)),
             text(size::count(of.locks)),
+            text(of.unflushed_in_short()),
             text(size::count(of.requests)),
             text(of.users.join(", ")),
             button(
