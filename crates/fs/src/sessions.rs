@@ -21,8 +21,9 @@ pub struct SessionRecord {
     /// It was silent for so long that a server which starts does not wait for it. All that it was
     /// told before is durable.
     pub away: bool,
-    /// Exclusive leases of its client were taken, and the client has not said that it knows: what
-    /// it has told its programs and not sent must not be done any more.
+    /// Exclusive leases or locks of its client were taken, and the client has not said that it
+    /// knows: what it has told its programs and not sent must not be done any more, and others may
+    /// have its locks.
     pub expelled: bool,
 }
 

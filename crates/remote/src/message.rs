@@ -16,12 +16,17 @@
 
 use leeward_env::{Class, Nanos, Told};
 use leeward_fs::codec::{Input, Malformed, Taken, Wire};
-use leeward_fs::locks::LockCall;
+use leeward_fs::locks::{LockCall, OwnedLock};
 use leeward_fs::{Error, NodeId, Op, Reply, Result, wire_kinds, wire_structures};
 
 /// The version of the protocol that this code speaks. Peers of the version before are to be
 /// understood, too, from the first release on.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
+/// The oldest version of a peer that this code understands. One that speaks 7 knows of no locks
+/// that are taken from it, and keeps them as long as its session.
+pub const OLDEST: u16 = 7;
+/// From this version on locks are taken from clients that are silent.
+pub const TAKES_LOCKS: u16 = 8;
 /// Longest frame, without its length: a write of the largest size and its names.
 pub const FRAME_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 /// Longest frame from somebody who is not let in yet.
@@ -44,6 +49,14 @@ pub struct Hello {
     pub invitation: Option<[u8; 16]>,
     /// The session that goes on.
     pub session: Option<SessionId>,
+}
+
+impl Hello {
+    /// The version that both speak: the newest that both know.
+    pub fn common_version(&self) -> Option<u16> {
+        let newest = self.newest.min(VERSION);
+        (newest >= self.oldest.max(OLDEST)).then_some(newest)
+    }
 }
 
 /// Names a session, and proves that it is one's own.
@@ -265,6 +278,9 @@ pub enum ToServer<'a> {
     Unanswered(Slot, Caller, Op<'a>),
     /// No more of these come.
     CaughtUp,
+    /// The client knows which of its locks were taken ([`ToClient::LocksTaken`]): what it sends
+    /// from now on heeds that.
+    HeedsLocks,
 }
 
 /// The servers of a cell that several share.
@@ -360,6 +376,10 @@ pub enum ToClient {
         /// How.
         result: Result<()>,
     },
+    /// These locks were taken from the client while it was silent: others wanted them. Between the
+    /// welcome and [`ToClient::Ready`], and by each connection again until the client has said
+    /// [`ToServer::HeedsLocks`].
+    LocksTaken(Vec<OwnedLock>),
 }
 
 /// What a server knows of the session that a client names.
@@ -652,6 +672,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 number.put(out);
                 term.put(out);
             }
+            ToServer::HeedsLocks => out.push(14),
             ToServer::Bye => out.push(5),
             ToServer::Recalled(number) => {
                 out.push(6);
@@ -693,6 +714,7 @@ impl<'a> Wire<'a> for ToServer<'a> {
                 Ok(ToServer::Unanswered(slot, Wire::take(from)?, Wire::take(from)?))
             }
             13 => Wire::take(from).map(ToServer::Share),
+            14 => Ok(ToServer::HeedsLocks),
             20 => Ok(ToServer::Call(Wire::take(from)?, Call::Access(Wire::take(from)?))),
             IN_ORDER => {
                 let (slot, behind) = (Slot::take(from)?, Wire::take(from)?);
@@ -741,6 +763,10 @@ impl Wire<'_> for ToClient {
             ToClient::Servers(list) => {
                 out.push(12);
                 list.put(out);
+            }
+            ToClient::LocksTaken(all) => {
+                out.push(13);
+                all.put(out);
             }
             ToClient::Pong { number, taken, wall } => {
                 out.push(5);
@@ -801,6 +827,7 @@ impl Wire<'_> for ToClient {
             }
             11 => Wire::take(from).map(ToClient::Durable),
             12 => Wire::take(from).map(ToClient::Servers),
+            13 => Wire::take(from).map(ToClient::LocksTaken),
             _ => Err(Malformed::Unknown),
         }
     }

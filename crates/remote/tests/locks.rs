@@ -5,7 +5,7 @@ use crate::rig;
 use crate::rig::fake::{Fake, Peer};
 use crate::rig::latch::Over;
 use crate::rig::proxy::{Fate, Proxy, WHOLE};
-use crate::rig::raw::{Raw, root, slot};
+use crate::rig::raw::{HELLO, Raw, root, slot, tls};
 use crate::rig::{Rig, make, user, write};
 use leeward_env::Env;
 use leeward_fs::locks::{
@@ -14,7 +14,7 @@ use leeward_fs::locks::{
 };
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
-use leeward_remote::message::{Call, Slot, Standing, ToClient, ToServer, frame};
+use leeward_remote::message::{Call, Hello, SessionId, Slot, Standing, ToClient, ToServer, VERSION, frame};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_vfs::locks::{LockService, OwnMount};
@@ -627,4 +627,163 @@ fn locks_go_on_and_exclude_however_often_connections_break() {
     assert!(taken.iter().all(has_enough), "{taken:?}");
     // who closes a file does not wait
     Machine::of(&clients[0].1).wait(F, node, Exclusive).is_answered().expect("nobody has it");
+}
+
+/// How long one has to be silent, or there.
+const SILENT: Duration = Duration::from_secs(6);
+
+/// Two machines that are there for so long that they count, one of them behind a network.
+fn steady(rig: &Rig) -> (Proxy, Client, Client, NodeId) {
+    let b = rig.host("b", Grant::default());
+    let node = make(&b, ROOT, b"file").expect("made").node;
+    make(&b, ROOT, b"other").expect("made");
+    let (proxy, a) = through(rig, 80, Grant::default());
+    rig.env.sleep(SILENT);
+    (proxy, a, b, node)
+}
+
+/// Waits until a client does something again.
+fn comes_to(client: &Client, node: NodeId) {
+    let is_done = |_: &i32| write(client, node, b"x").is_ok();
+    assert!((0..1000).find(is_done).is_some(), "what is asked for is refused");
+}
+
+/// Those who wait for a lock of a machine that is silent get it, others keep theirs, and it is told
+/// when it comes back.
+#[test]
+fn a_lock_of_a_silent_machine_goes_to_whoever_wants_it() {
+    let rig = Rig::new();
+    let (proxy, a, b, node) = steady(&rig);
+    let other = rig::lookup(&b, ROOT, b"other").expect("found").node;
+    let (of_a, of_b) = (Machine::of(&a), Machine::of(&b));
+    for (owner, node) in [(P, node), (F, node), (P, other)] {
+        of_a.lock(owner, node, Exclusive).expect("locked");
+    }
+    // one of its own programs waits, too
+    let of_its_own = of_a.wait(owner(Posix, 2), other, Exclusive);
+    of_its_own.still_waits();
+    proxy.hold(true);
+    let begun = rig.env.now();
+    of_b.wait(P, node, Exclusive).is_answered().expect("it has it");
+    let waited = Duration::from_nanos(rig.env.now() - begun);
+    assert!(waited >= SILENT - SOON && waited < 2 * SILENT, "{waited:?}");
+    // this one asks again and again
+    let tries = |_: &i32| {
+        rig.env.sleep(Duration::from_millis(50));
+        of_b.lock(F, node, Exclusive).is_ok()
+    };
+    assert!((0..100).find(tries).is_some(), "who does not wait never gets it");
+    assert!(of_a.lost.try_recv().is_err(), "it has not heard of that yet");
+    let losses = rig.server().losses();
+    // one entry for each number of seconds
+    assert_eq!(losses.iter().map(|loss| loss.locks).sum::<u64>(), 2);
+    for loss in &losses {
+        assert_eq!((&*loss.host, loss.uid, &loss.nodes[..]), ("host 80", Some(0), &[node.0][..]));
+        assert!(loss.why.ends_with("others wanted the same locks"), "{}", loss.why);
+    }
+    proxy.hold(false);
+    let mut lost: Vec<_> = (0..2).map(|_| of_a.lost.recv_timeout(LONG).expect("it is told")).collect();
+    lost.sort_unstable();
+    assert_eq!(lost, [(node, F), (node, P)]);
+    // nobody wanted the third
+    of_its_own.still_waits();
+    of_a.unlock(P, other, (0, LAST_BYTE)).expect("unlocked");
+    of_its_own.is_answered().expect("it was in line all the time");
+    assert!(of_a.lost.try_recv().is_err());
+    assert_eq!(of_a.lock(P, node, Shared), Err(Error::Locked), "b has it");
+    comes_to(&a, node);
+}
+
+/// Whoever has just come may find all others silent because the network was away.
+#[test]
+fn a_lock_is_not_taken_for_a_machine_that_has_just_come() {
+    let rig = Rig::new();
+    let (proxy, a, b, node) = steady(&rig);
+    b.close();
+    let of_a = Machine::of(&a);
+    of_a.lock(P, node, Exclusive).expect("locked");
+    proxy.hold(true);
+    rig.env.sleep(SILENT + Duration::from_secs(1));
+    let new = rig.host("new", Grant::default());
+    let of_new = Machine::of(&new);
+    let waits = of_new.wait(P, node, Exclusive);
+    for _ in 0..20 {
+        assert_eq!(of_new.lock(owner(Posix, 2), node, Shared), Err(Error::Locked));
+        rig.env.sleep(Duration::from_millis(100));
+    }
+    proxy.hold(false);
+    comes_to(&a, node);
+    waits.still_waits();
+    of_a.unlock(P, node, (0, LAST_BYTE)).expect("unlocked");
+    waits.is_answered().expect("it was given up");
+    assert!(of_a.lost.try_recv().is_err());
+}
+
+/// A client that says nothing, and has a lock. Its session.
+fn silent(rig: &Rig, version: u16, node: NodeId) -> (Raw, SessionId) {
+    rig.know(50, "raw", Grant::default());
+    let mut raw = Raw::connect(rig, tls(50));
+    raw.say(&ToServer::Hello(Hello { oldest: 7, newest: version, ..HELLO }));
+    let Ok(ToClient::Welcome { session, .. }) = raw.hear() else { panic!("not let in") };
+    assert!(matches!(raw.hear(), Ok(ToClient::Ready)));
+    assert_eq!(say(&mut raw, 0, 1, set_whole(node, F, 1)), Ok(Reply::Done));
+    (raw, session)
+}
+
+/// What it had sent, or sends before it has heard of it, changes nothing under a lock that others
+/// have.
+#[test]
+fn a_machine_that_has_lost_a_lock_changes_nothing_until_it_knows() {
+    let rig = Rig::new();
+    let (_proxy, _a, b, node) = steady(&rig);
+    let other = rig::lookup(&b, ROOT, b"other").expect("found").node;
+    let (_raw, session) = silent(&rig, VERSION, node);
+    Machine::of(&b).wait(F, node, Exclusive).is_answered().expect("it has it");
+    for _ in 0..2 {
+        let mut raw = Raw::connect(&rig, tls(50));
+        raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
+        assert!(matches!(raw.hear(), Ok(ToClient::Welcome { standing: Standing::Resumed, .. })));
+        match raw.hear() {
+            Ok(ToClient::LocksTaken(all)) => assert_eq!((all.len(), all[0].node, all[0].owner), (1, node, F)),
+            said => panic!("{said:?}"),
+        }
+        assert!(matches!(raw.hear(), Ok(ToClient::Ready)));
+    }
+    let mut raw = Raw::connect(&rig, tls(50));
+    raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
+    (0..3).for_each(|_| assert!(raw.hear().is_ok()));
+    let write = |node| Op::Write { node, offset: 0, data: b"x" };
+    assert!(matches!(raw.call(slot(1, 1), root(), write(node)), Err(Error::Io(_))));
+    assert!(matches!(raw.call(slot(1, 2), root(), Op::Fsync { node }), Err(Error::Io(_))));
+    assert_eq!(raw.call(slot(1, 3), root(), write(other)), Ok(Reply::Written(1)));
+    assert!(raw.call(slot(1, 4), root(), Op::GetAttr { node }).is_ok());
+    raw.say(&ToServer::HeedsLocks);
+    assert_eq!(raw.call(slot(1, 5), root(), write(node)), Ok(Reply::Written(1)));
+}
+
+/// One that could not be told keeps its lock as long as its session.
+#[test]
+fn a_machine_of_the_version_before_keeps_its_lock() {
+    let rig = Rig::new();
+    let (_proxy, _a, b, node) = steady(&rig);
+    let (_raw, _) = silent(&rig, 7, node);
+    let waits = Machine::of(&b).wait(F, node, Exclusive);
+    rig.env.sleep(SILENT + Duration::from_secs(2));
+    waits.still_waits();
+}
+
+/// The server has given a lock to another machine, and crashes before the one that had it is back.
+/// That one is the first that tells the next process of its locks.
+#[test]
+fn a_lock_that_was_given_to_another_is_not_taken_back_after_a_crash() {
+    let mut rig = Rig::new();
+    let (proxy, a, b, node) = steady(&rig);
+    let of_a = Machine::of(&a);
+    of_a.lock(P, node, Exclusive).expect("locked");
+    proxy.hold(true);
+    Machine::of(&b).wait(P, node, Exclusive).is_answered().expect("it has it");
+    b.close();
+    rig.crash(|| proxy.hold(false));
+    assert_eq!(of_a.lost.recv_timeout(LONG), Ok((node, P)));
+    assert_eq!(counts(&rig).into_iter().sum::<u64>(), 0);
 }

@@ -11,8 +11,8 @@ use leeward_fs::{
     Allocate, Error, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr, SetTime, Time,
 };
 use leeward_remote::message::{
-    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SLOTS_MAX, SessionId, Standing, ToClient,
-    ToServer, VERSION,
+    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, OLDEST, Refusal, SLOTS_MAX, SessionId, Standing,
+    ToClient, ToServer, VERSION,
 };
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
@@ -139,7 +139,7 @@ fn only_raw_keys_that_are_proved_are_let_in() {
 fn versions_must_have_one_in_common() {
     let (rig, good) = rig();
     for (oldest, newest) in
-        [(0, 0), (0, VERSION - 1), (VERSION + 1, 9), (9, VERSION), (VERSION, 0), (u16::MAX, u16::MAX)]
+        [(0, 0), (0, OLDEST - 1), (VERSION + 1, 99), (99, VERSION), (VERSION, 0), (u16::MAX, u16::MAX)]
     {
         let mut raw = Raw::connect(&rig, tls(BAD));
         raw.say(&ToServer::Hello(Hello { oldest, newest, ..HELLO }));
@@ -148,6 +148,10 @@ fn versions_must_have_one_in_common() {
     let mut raw = Raw::connect(&rig, tls(BAD));
     raw.say(&ToServer::Hello(Hello { oldest: 0, newest: u16::MAX, ..HELLO }));
     assert!(matches!(raw.hear(), Ok(ToClient::Welcome { version: VERSION, .. })));
+    raw.say(&ToServer::Bye);
+    let mut raw = Raw::connect(&rig, tls(BAD));
+    raw.say(&ToServer::Hello(Hello { oldest: 0, newest: OLDEST, ..HELLO }));
+    assert!(matches!(raw.hear(), Ok(ToClient::Welcome { version: OLDEST, .. })));
     raw.say(&ToServer::Bye);
     goes_on(&rig, &good);
     rig.settles(1, 1);

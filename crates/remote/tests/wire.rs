@@ -154,6 +154,7 @@ fn messages_of_a_client_have_these_bytes() {
         (ToServer::Call(SLOT, Call::Died(session)), format!("17 0201 06050403 0900000000000000 {secret}")),
         (ToServer::Share(vec![B]), "0d 01000000 1100000000000000".into()),
         (ToServer::CaughtUp, "0b".into()),
+        (ToServer::HeedsLocks, "0e".into()),
         (
             ToServer::Unanswered(SLOT, caller(), Op::GetAttr { node: A }),
             format!("0c 0201 06050403 {CALLER_HEX} 01 0807060504030201"),
@@ -174,6 +175,7 @@ fn messages_of_a_client_have_these_bytes() {
             ToServer::CaughtUp => 11,
             ToServer::Unanswered(..) => 12,
             ToServer::Share(_) => 13,
+            ToServer::HeedsLocks => 14,
             ToServer::Call(_, Call::Access(..)) => 20,
             ToServer::Call(_, Call::InOrder(..)) => 21,
             ToServer::Call(_, Call::Numbers { .. }) => 22,
@@ -183,7 +185,7 @@ fn messages_of_a_client_have_these_bytes() {
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToServer<'_>>((1..14).chain(20..25));
+    only_kinds::<ToServer<'_>>((1..15).chain(20..25));
     for (class, hex) in [(Class::Interactive, "00"), (Class::Batch, "01"), (Class::Background, "02")] {
         let caller = Caller { uid: 1, gid: 2, gids: vec![], class, refs: false };
         pin(&caller, &format!("01000000 02000000 00000000 {hex} 00"));
@@ -203,6 +205,7 @@ fn messages_of_a_server_have_these_bytes() {
     };
     let welcome_hex =
         format!("01 0100 0900000000000000 {} 03 0403000000000000 05000000 6e6f646537 00 01", "ab".repeat(16));
+    let taken = OwnedLock { node: B, owner: OWNER, lock: LOCK };
     let all_but = Leased::AllBut {
         others: vec![B],
         snapshot_dir: Some((*b".snap").into()),
@@ -237,6 +240,10 @@ fn messages_of_a_server_have_these_bytes() {
             ToClient::Servers(ServerList { turn: 9, addresses: vec!["a:1".into()] }),
             "0c 0900000000000000 01000000 03000000 613a31",
         ),
+        (
+            ToClient::LocksTaken(vec![taken]),
+            &format!("0d 01000000 1100000000000000 {OWNER_HEX} {LOCK_HEX}")[..],
+        ),
     ];
     for (message, hex) in &all {
         let kind = match message {
@@ -251,12 +258,13 @@ fn messages_of_a_server_have_these_bytes() {
             ToClient::Ready => 9,
             ToClient::Again { .. } => 10,
             ToClient::Durable(_) => 11,
-            ToClient::Servers(_) => 12, // a new kind comes here, above, and below
+            ToClient::Servers(_) => 12,
+            ToClient::LocksTaken(_) => 13, // a new kind comes here, above, and below
         };
         assert!(hex.starts_with(&format!("{kind:02x}")));
         pin(message, hex);
     }
-    only_kinds::<ToClient>(1..13);
+    only_kinds::<ToClient>(1..14);
     pin_all(&[
         (Refusal::Version, "01"),
         (Refusal::UnknownHost, "02"),

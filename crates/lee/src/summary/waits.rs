@@ -23,6 +23,8 @@ pub struct Lost {
     pub uid: Option<u32>,
     /// How many changes; null: it is not known whether there were any.
     pub changes: Option<u64>,
+    /// How many locks of programs, which others wanted.
+    pub locks: u64,
     /// When the first and the last was lost.
     pub first: String,
     pub last: String,
@@ -104,6 +106,7 @@ fn lost_row(loss: &Loss, paths: Vec<String>) -> Lost {
         user: loss.uid.map(names::user_name),
         uid: loss.uid,
         changes: Some(loss.changes).filter(|changes| *changes > 0),
+        locks: loss.locks,
         first: when::utc(loss.first_secs),
         last: when::utc(loss.last_secs),
         why: loss.why.clone(),
@@ -140,6 +143,11 @@ pub fn lost_text(lost: &Lost) -> String {
     let at = if paths.is_empty() { String::new() } else { format!(" ({})", paths.join(", ")) };
     let whose = lost.user.as_ref().map_or_else(String::new, |user| format!(" of {user}'s"));
     let why = output::printable(&lost.why);
+    if lost.locks > 0 {
+        let locks =
+            if lost.locks == 1 { "a lock".into() } else { format!("{} locks", size::count(lost.locks)) };
+        return format!("{host} has lost {locks}{whose}, at {}{at}: {why}", lost.last);
+    }
     match lost.changes {
         None => format!("{host} may have lost what it had told its programs{whose}, at {}: {why}", lost.last),
         Some(1) => format!("{host} has lost a change{whose}, at {}{at}: {why}", lost.last),
@@ -244,12 +252,15 @@ mod tests {
             host: "node17".into(),
             uid,
             changes,
+            locks: 0,
             first_secs: 0,
             last_secs: 60,
             why: "it was silent for 8 s".into(),
             nodes: nodes.to_vec(),
         };
-        let losses = vec![loss(Some(4_000_000), 3, &[7]), loss(Some(4_000_001), 1, &[8]), loss(None, 0, &[])];
+        let locks = Loss { locks: 2, ..loss(Some(4_000_001), 0, &[8]) };
+        let losses =
+            vec![loss(Some(4_000_000), 3, &[7]), loss(Some(4_000_001), 1, &[8]), loss(None, 0, &[]), locks];
         let flows = Flows { losses, ..some() };
         let told = |of: &Of| explain(&flows, of).lost.iter().map(lost_text).collect::<Vec<_>>();
         assert_eq!(
@@ -260,10 +271,11 @@ mod tests {
                 "node17 has lost a change of 4000001's, at 1970-01-01 00:01:00 UTC (/ab): it was silent for 8 s",
                 "node17 may have lost what it had told its programs, at 1970-01-01 00:01:00 UTC: it was silent \
                  for 8 s",
+                "node17 has lost 2 locks of 4000001's, at 1970-01-01 00:01:00 UTC (/ab): it was silent for 8 s",
             ]
         );
         // what may be anybody's concerns everybody
-        assert_eq!((told(&Of::User(4_000_001)).len(), told(&Of::Below("/a".into())).len()), (2, 2));
+        assert_eq!((told(&Of::User(4_000_001)).len(), told(&Of::Below("/a".into())).len()), (3, 2));
     }
 
     #[test]

@@ -305,18 +305,66 @@ fn others_do_not_notice_how_many_wait() {
     }
 }
 
+/// Those who wait get them, the others stay until the session ends.
 #[test]
-fn a_machine_that_dies_loses_its_locks_with_its_session() {
+fn a_machine_that_dies_loses_its_locks() {
     let Some((served, a, b)) = three_with(&["--no-keeper"]) else { return };
     let (mut one, mut other) = (Program::at(&a.path("file")), Program::at(&b.path("file")));
     one.good("flock f ex");
+    one.good(&format!("open g {}", a.path("other").display()));
+    one.good("flock g ex");
     other.waits("flock f ex");
-    assert_eq!(locks_of(&served, "a"), 1);
+    assert_eq!(locks_of(&served, "a"), 2);
     kill(a.pid().expect("its process"));
+    let begun = Instant::now();
     other.still_waits();
+    other.is_done();
+    println!("a lock of a machine that died was free after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    assert_eq!(locks_of(&served, "a"), 1);
     let number = sessions(&served).iter().find(|s| s["host"] == "a").expect("kept")["session"].to_string();
     served.ask(&["session", "end", &number]).good();
+    other.good(&format!("open g {}", b.path("other").display()));
+    other.good("flock g ex now");
+}
+
+/// Its programs go on when it is back, and none of them writes under a lock that another one has.
+#[test]
+fn a_machine_that_was_frozen_is_told_which_locks_it_has_lost() {
+    let Some((served, a, b)) = three() else { return };
+    let (mut one, mut other) = (Program::at(&a.path("file")), Program::at(&b.path("file")));
+    let mut third = Program::at(&a.path("kept"));
+    one.good("lockf f ex 0 0");
+    one.good("write f");
+    third.good("flock f ex");
+    other.waits("lockf f ex 0 0");
+    let (pid, begun) = (a.pid().expect("its process"), Instant::now());
+    stop(pid);
     other.is_done();
+    println!("a lock of a machine that was frozen was free after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    other.good("write f");
+    other.good("fsync f");
+    // it asks for this while it is frozen, and does not know yet
+    one.say("write f");
+    std::thread::sleep(Duration::from_secs(20).saturating_sub(begun.elapsed()));
+    signal(pid, libc::SIGCONT);
+    assert_eq!(one.heard(), "EIO");
+    for what in ["read f", "write f", "fsync f", "lockf f sh 0 1", "close f"] {
+        assert_eq!(one.ask(what), "EIO", "{what}");
+    }
+    // others of its files, and this one when it is opened again, are not concerned
+    third.good("write f");
+    third.good("fsync f");
+    one.good(&format!("open f {}", a.path("file").display()));
+    one.good("read f");
+    assert_eq!(one.ask("lockf f sh 0 1 now"), "EAGAIN");
+    other.good("lockf f un 0 0");
+    one.good("lockf f ex 0 0");
+    one.good("write f");
+    let why = served.ask(&["why"]).good();
+    assert!(why.contains("a has lost a lock of") && why.contains("others wanted the same locks"), "{why}");
+    assert_eq!(locks_of(&served, "a"), 2);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::drops::TheAnswer;
 use super::slots::Outstanding;
 use super::{Away, Client, LOST_FILES_MAX, LostFiles, Phase, Shared, Unreachable, locks};
 use crate::message::{
-    Call, FRAME_BYTES_MAX, Hello, Leased, Refusal, Slot, Standing, ToClient, ToServer, VERSION, frame,
-    message,
+    Call, FRAME_BYTES_MAX, Hello, Leased, OLDEST, Refusal, Slot, Standing, ToClient, ToServer, VERSION,
+    frame, message,
 };
 use crate::on_drop::guarded;
 use crate::pipe::{Inbox, Pipe, Received};
@@ -149,7 +149,7 @@ impl Shared {
             let state = self.state.lock();
             (state.session, state.invitation)
         };
-        pipe.send(&frame(&ToServer::Hello(Hello { oldest: VERSION, newest: VERSION, invitation, session })));
+        pipe.send(&frame(&ToServer::Hello(Hello { oldest: OLDEST, newest: VERSION, invitation, session })));
         let mut link = Link {
             server: server.to_owned(),
             pipe: Arc::new(pipe),
@@ -244,7 +244,9 @@ impl Shared {
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it
     /// is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
-        self.state.lock().link = Some(link.pipe.clone());
+        let mut state = self.state.lock();
+        (state.link, state.has_lost_locks) = (Some(link.pipe.clone()), false);
+        drop(state);
         self.drop_lost(&self.copies.connected(link.standing == Standing::Resumed));
         if link.standing != Standing::Resumed {
             self.behind.lock().forget_numbers();
@@ -351,12 +353,7 @@ impl Shared {
                 self.behind.lock().heard_time(wall, self.env.now());
                 match taken {
                     None => self.copies.renewed(number),
-                    Some(term) => {
-                        self.drop_lost(&self.copies.taken(term));
-                        self.state.lock().slots.doubt();
-                        // it gets no leases until the server has heard that
-                        self.ping(pipe);
-                    }
+                    Some(term) => self.lost_leases(pipe, term),
                 }
                 Ok(())
             }
@@ -366,6 +363,11 @@ impl Shared {
             }
             ToClient::Granted { ticket, result } => {
                 Client(self.clone()).decided(ticket, result);
+                Ok(())
+            }
+            ToClient::LocksTaken(all) => {
+                Client(self.clone()).were_taken(&all);
+                self.state.lock().has_lost_locks = true;
                 Ok(())
             }
             ToClient::Closing { durable } => {
@@ -383,6 +385,14 @@ impl Shared {
             },
             ToClient::Welcome { .. } => Err(io::Error::other("it answers nonsense")),
         }
+    }
+
+    /// The server has taken all leases, and this term has begun.
+    fn lost_leases(self: &Arc<Self>, pipe: &Pipe, term: u32) {
+        self.drop_lost(&self.copies.taken(term));
+        self.state.lock().slots.doubt();
+        // it gets no leases until the server has heard that
+        self.ping(pipe);
     }
 
     /// Leases are recalled. That is answered when the server has all that was told of these inodes,
@@ -576,6 +586,10 @@ impl Shared {
         self.ping(pipe);
         for place in state.slots.unanswered() {
             pipe.send_large(&state.slots.sending(place));
+        }
+        // what programs ask for from now on is refused where their locks are lost
+        if std::mem::take(&mut state.has_lost_locks) {
+            pipe.send(&frame(&ToServer::HeedsLocks));
         }
         state.phase = Phase::Up(pipe.clone());
         true

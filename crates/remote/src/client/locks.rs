@@ -351,6 +351,19 @@ impl Client {
         }
     }
 
+    /// The server has given these to others, while it did not hear of this client.
+    pub(super) fn were_taken(&self, all: &[OwnedLock]) {
+        let state = self.0.locks.0.lock();
+        let is_held = |taken: &&OwnedLock| {
+            let held = state.held.get(&(taken.node, taken.owner));
+            held.is_some_and(|held| held.ranges.overlapping(taken.lock.range).next().is_some())
+        };
+        // of one that was given meanwhile no program has heard: it is asked for again
+        let lost: Vec<OwnedLock> = all.iter().filter(is_held).copied().collect();
+        drop(state);
+        self.lose(&lost);
+    }
+
     /// These are lost: others may have had them.
     fn lose(&self, all: &[OwnedLock]) {
         if all.is_empty() {

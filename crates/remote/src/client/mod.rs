@@ -179,6 +179,8 @@ struct State {
     closed_in_order: bool,
     /// How often the connection was lost.
     times_lost: u64,
+    /// The server has said that locks were taken, and not heard that this is heeded.
+    has_lost_locks: bool,
 }
 
 /// Since when there is no connection, and why.
@@ -219,6 +221,7 @@ impl Client {
             root: [None, None],
             closed_in_order: false,
             times_lost: 0,
+            has_lost_locks: false,
         };
         let client = Client(Arc::new(Shared {
             env: env.clone(),

@@ -8,8 +8,8 @@ use super::session::{Begun, Host, Session};
 use super::{ENROLMENTS_MAX, Shared};
 use crate::keys::PublicKey;
 use crate::message::{
-    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, Refusal, SessionId, Standing, ToClient, ToServer,
-    VERSION, frame, message,
+    Call, Caller, FRAME_BYTES_MAX, HELLO_BYTES_MAX, Hello, OLDEST, Refusal, SessionId, Standing, ToClient,
+    ToServer, VERSION, frame, message,
 };
 use crate::pipe::{Inbox, Pipe, Received};
 use leeward_env::{CallNumber, Ctx, Nanos, Told, Wait};
@@ -298,21 +298,26 @@ fn act_upon(
             recovery.caught_up(session.id.number);
             Then::GoOn
         }
+        ToServer::HeedsLocks => {
+            session.heeds_lost_locks();
+            Then::GoOn
+        }
         ToServer::Bye | ToServer::Hello(_) => connection.is_wrong("a message came out of order"),
     }
 }
 
 /// A client says who it is.
 fn hear(shared: &Arc<Shared>, connection: &Arc<Connection>, hello: &Hello) -> Then {
-    if !(hello.oldest..=hello.newest).contains(&VERSION) {
+    let Some(version) = hello.common_version() else {
         let text = format!(
-            "this server speaks version {VERSION} of the protocol, the client {} to {}: install the same \
-             version of lee on both machines",
+            "this server speaks versions {OLDEST} to {VERSION} of the protocol, the client {} to {}: install \
+             the same version of lee on both machines",
             hello.oldest, hello.newest
         );
         connection.refuse(Refusal::Version, &text);
         return Then::End;
-    }
+    };
+    connection.line.speaks(version);
     let Some(key) = connection.line.pipe.peer_key() else {
         connection.refuse(Refusal::UnknownHost, "the client has shown no key");
         return Then::End;

@@ -2,7 +2,7 @@
 
 use super::{ACCEPT_PAUSE, TERM_STEP};
 use crate::keys::Keys;
-use crate::message::{HELLO_BYTES_MAX, Refusal, ServerList, ToClient, ToServer, VERSION, frame, message};
+use crate::message::{HELLO_BYTES_MAX, Refusal, ServerList, ToClient, ToServer, frame, message};
 use leeward_env::{Env, Nanos};
 use parking_lot::Mutex;
 use std::io::{self, Read, Write};
@@ -136,7 +136,7 @@ fn answer(socket: TcpStream, tls: Arc<rustls::ServerConfig>, servers: &ServerLis
         return Err(io::ErrorKind::InvalidData.into());
     };
     let mut said = Vec::new();
-    if (hello.oldest..=hello.newest).contains(&VERSION) {
+    if hello.common_version().is_some() {
         said.extend(frame(&ToClient::Servers(servers.clone())));
     }
     let text = match servers.addresses.first() {

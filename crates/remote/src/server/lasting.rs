@@ -22,6 +22,9 @@ const STEP: Duration = Duration::from_millis(20);
 /// And when nobody does.
 const IDLE_STEP: Duration = Duration::from_millis(500);
 
+/// Locks of one message that says which were taken.
+const LOCKS_OF_FRAME: usize = 4096;
+
 /// What the thread is to do.
 pub(super) enum Job {
     /// A client is to be let in.
@@ -189,7 +192,7 @@ impl Connection {
     ) {
         let host = session.host();
         let welcome = ToClient::Welcome {
-            version: crate::message::VERSION,
+            version: self.line.version(),
             session: session.id,
             standing,
             instance: shared.instance,
@@ -200,6 +203,9 @@ impl Connection {
         let servers = shared.servers.lock().clone();
         let mut frames = servers.map_or_else(Vec::new, |list| frame(&ToClient::Servers(list)));
         frames.extend(frame(&welcome));
+        for some in session.lost_locks().chunks(LOCKS_OF_FRAME) {
+            frames.extend(frame(&ToClient::LocksTaken(some.to_vec())));
+        }
         let is_ready = shared.recovery.is_over();
         if is_ready {
             frames.extend(frame(&ToClient::Ready));

@@ -4,6 +4,9 @@
 //! answered [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`].
 //! That message may be lost with its connection. So a client that comes back asks again for what it
 //! waits for, and no slot keeps the answer that it waits: it would be told so for ever.
+//!
+//! Locks that others want are taken from a client that is silent ([`Shared::take_locks`],
+//! `docs/decisions/0049`).
 
 use super::session::{Answer, Session};
 use super::{Shared, rights};
@@ -111,6 +114,10 @@ fn test(shared: &Shared, session: &Arc<Session>, (caller, request): (&Caller, Lo
 fn tell(table: &LockTable, session: &Arc<Session>, locks: &[OwnedLock]) -> Vec<u32> {
     let host = session.host();
     let may_have = |told: &OwnedLock| {
+        // the process before may have given them to others
+        if session.was_expelled() {
+            return false;
+        }
         // users of restricted hosts have to show that they may open the file
         let is_known = !host.grant.is_restricted() && (!told.node.is_view() || session.knows(told.node));
         is_known && host.grant.has(told.node)

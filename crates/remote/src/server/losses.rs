@@ -9,6 +9,7 @@ use super::Shared;
 use super::session::Session;
 use leeward_env::{Env, Nanos};
 use leeward_fs::leases::NOT_ALONE;
+use leeward_fs::locks::OwnedLock;
 use leeward_fs::{Error, NodeId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct Loss {
     pub uid: Option<u32>,
     /// How many; 0: it is not known whether there were any.
     pub changes: u64,
+    /// It is not changes that are lost but so many locks, which others wanted.
+    #[serde(default)]
+    pub locks: u64,
     /// When the first was lost, seconds since 1970.
     pub first_secs: i64,
     /// When the last was.
@@ -44,6 +48,14 @@ pub struct Loss {
 impl Loss {
     fn is_like(&self, (host, uid, why): (&str, Option<u32>, &str)) -> bool {
         self.host == host && self.uid == uid && self.why == why
+    }
+
+    /// It is about these inodes, too.
+    fn name(&mut self, nodes: &[NodeId]) {
+        let new: Vec<u64> =
+            nodes.iter().map(|node| node.0).filter(|node| !self.nodes.contains(node)).collect();
+        self.nodes.extend(new);
+        self.nodes.truncate(NODES_MAX);
     }
 }
 
@@ -63,10 +75,16 @@ impl Losses {
         let mut all = self.all.lock();
         let loss = find_or_begin(&mut all, (host, Some(uid), why), self.now_secs());
         loss.changes += 1;
-        let new =
-            nodes.iter().map(|node| node.0).filter(|node| !loss.nodes.contains(node)).collect::<Vec<_>>();
-        loss.nodes.extend(new);
-        loss.nodes.truncate(NODES_MAX);
+        loss.name(nodes);
+    }
+
+    /// A lock is lost that a user has; `None`: it is not known whose it is.
+    pub(super) fn add_lock(&self, host: &str, uid: Option<u32>, node: NodeId, why: &str) {
+        let mut all = self.all.lock();
+        let loss = find_or_begin(&mut all, (host, uid, why), self.now_secs());
+        loss.locks += 1;
+        // what is known of nobody is shown to everybody of that machine
+        loss.name(if uid.is_some() { std::slice::from_ref(&node) } else { &[] });
     }
 
     /// A client is gone that may have told its programs what it has not sent.
@@ -100,7 +118,7 @@ fn find_or_begin<'a>(all: &'a mut Vec<Loss>, like: (&str, Option<u32>, &str), no
             }
             let (host, uid, why) = (like.0.to_owned(), like.1, like.2.to_owned());
             let nodes = Vec::new();
-            all.push(Loss { host, uid, changes: 0, first_secs: now, last_secs: now, why, nodes });
+            all.push(Loss { host, uid, changes: 0, locks: 0, first_secs: now, last_secs: now, why, nodes });
             all.len() - 1
         }
     };
@@ -124,6 +142,11 @@ fn is_of_lost_lease(e: &Error) -> bool {
     }
 }
 
+/// Why a client that was silent for so long has lost its locks.
+fn of_silence_and_locks(silent: Nanos) -> String {
+    format!("it was silent for {} s, and others wanted the same locks", silent / 1_000_000_000)
+}
+
 /// Why a client that was silent for so long has lost its leases; 0: it was not.
 fn of_silence(silent: Nanos) -> String {
     if silent == 0 {
@@ -141,6 +164,13 @@ impl Shared {
         };
         session.counts.lost.fetch_add(1, Ordering::Relaxed);
         self.losses.add(&session.host().name, uid, nodes, &why);
+    }
+
+    /// Locks of users of a client were taken, which was silent for so long.
+    pub(super) fn lost_locks(&self, session: &Session, silent: Nanos, taken: &[(OwnedLock, Option<u32>)]) {
+        let (host, why) = (session.host(), of_silence_and_locks(silent));
+        tracing::warn!("{}: {} locks of its programs were taken: {why}", host.name, taken.len());
+        taken.iter().for_each(|(lock, uid)| self.losses.add_lock(&host.name, *uid, lock.node, &why));
     }
 
     /// A session ends that its client has not ended.

@@ -46,11 +46,11 @@ use leeward_fs::leases::{ClientId, Leases, Recaller};
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{NodeId, Op, Reply};
 use leeward_vfs::Gate;
-use leeward_vfs::locks::LockTable;
+use leeward_vfs::locks::{LockTable, OWN_MOUNT};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 use recovery::Recovery;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use session::{Begun, Host, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -244,6 +244,7 @@ impl Server {
         leases.serve(Arc::new(Recalls(Arc::downgrade(shared))));
         shared.now_and_then("serve-watch", Shared::watch)?;
         shared.now_and_then("serve-logins", Shared::judge_old_logins)?;
+        shared.now_and_then("serve-locks", Shared::take_locks_of_silent)?;
         let settling = gate.clone();
         env.try_spawn("serve-settle", move || session::settle(&settling, &settled))?;
         let keeping = Arc::downgrade(shared);
@@ -705,6 +706,7 @@ impl Shared {
     /// the client has not sent for something that comes first. All that it was told is durable.
     /// What it has sent is done first, under the leases that it still has.
     fn expel(&self, session: &Arc<Session>, silent: Option<Nanos>) {
+        let _alone = session.expelling.lock();
         session.leave();
         // one that is there and was busy has had its time
         if silent.is_some() {
@@ -712,12 +714,72 @@ impl Shared {
         }
         let expel = || {
             session.expel(silent);
+            session.may_come_back();
             true
         };
         let stored = self.store_session(session, expel).and_then(|()| self.store.sync());
         if let Err(e) = stored {
             tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
         }
+    }
+
+    /// Gives locks of clients that are silent to those who want them: twice a second.
+    fn take_locks_of_silent(&self) -> bool {
+        // who is given one may be silent, too
+        while self.take_some_locks() {}
+        self.locks.forget_tried();
+        !self.has_ended()
+    }
+
+    fn take_some_locks(&self) -> bool {
+        let (now, sessions) = (self.env.awake(), self.all_sessions());
+        let steady = sessions.iter().filter(|session| session.is_steady(now));
+        let there: FxHashSet<u64> = steady.map(|session| session.id.number).chain([OWN_MOUNT]).collect();
+        let is_there = |session: u64| there.contains(&session);
+        let silent =
+            sessions.iter().filter(|session| session.hears_of_lost_locks() && session.is_silent(now));
+        let wanted = silent.filter(|session| self.locks.are_wanted(session.id.number, &is_there));
+        // all of them
+        wanted.filter(|session| self.take_locks(session, &is_there)).count() > 0
+    }
+
+    /// Takes locks that others want from a client that is silent, as exclusive leases are taken.
+    /// Whoever gets them must find that nothing comes of what the client has sent before. That it
+    /// may have lost some is durable first: after a crash it tells of them, perhaps before the one
+    /// who has them by then. Whether some were taken.
+    fn take_locks(&self, session: &Arc<Session>, is_there: &dyn Fn(u64) -> bool) -> bool {
+        let _alone = session.expelling.lock();
+        let now = self.env.awake();
+        if !session.is_silent(now) || session.has_ended() {
+            return false;
+        }
+        let silent = now.saturating_sub(session.heard());
+        session.leave();
+        self.await_rest(session);
+        let expel = || {
+            session.expel(Some(silent));
+            true
+        };
+        // what is at work may change a file late: then the next time
+        let is_at_work = session.is_changing() || session.lines.are_busy();
+        let stored = match is_at_work {
+            true => Ok(false),
+            false => self.store_session(session, expel).and_then(|()| self.store.sync()).map(|()| true),
+        };
+        let taken = match stored {
+            Ok(true) => self.locks.take_wanted(session.id.number, is_there),
+            Ok(false) => Vec::new(),
+            Err(e) => {
+                tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
+                Vec::new()
+            }
+        };
+        if !taken.is_empty() {
+            session.lose_locks(taken.iter().map(|(lock, _)| *lock));
+            self.lost_locks(session, silent, &taken);
+        }
+        session.may_come_back();
+        !taken.is_empty()
     }
 
     /// Waits until what the client of a session has sent is done. What it asked for and waits for

@@ -5,22 +5,25 @@ use super::figures::{Counted, Counts, Family};
 use super::in_order::Lines;
 use super::line::Line;
 use super::logins::{self, Logins};
+use super::losses::WAS_SILENT;
 use super::unflushed::{Unflushed, UnflushedFigures};
 use crate::Hosts;
 use crate::keys::PublicKey;
-use crate::message::{Behind, Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, ToClient, frame};
+use crate::message::{
+    Behind, Caller, FRAME_BYTES_MAX, Leased, SLOTS_MAX, SessionId, Slot, TAKES_LOCKS, ToClient, frame,
+};
 use crate::on_drop::{OnDrop, guarded};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
-use leeward_fs::locks::LockReply;
-use leeward_fs::sessions::{self, Again, Outcome, SessionRecord};
-use leeward_fs::{Error, NodeId, Op, Reply, Result};
+use leeward_fs::locks::{LockReply, OwnedLock};
+use leeward_fs::sessions::{self, Outcome, SessionRecord};
+use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// How long a session without a connection is kept, and one that was never used.
@@ -92,14 +95,23 @@ pub(super) struct Session {
     /// Whether it survives the server's process.
     is_lasting: bool,
     away: AtomicBool,
-    /// Exclusive leases of its client were taken, and the client does not know that.
+    /// Exclusive leases or locks of its client were taken, and the client does not know that.
     expelled: AtomicBool,
     /// How often they were, and how long nothing was heard before they were taken last; 0: it was
     /// there.
     times_expelled: AtomicUsize,
     silence: AtomicU64,
-    /// A process before had noted that it was away.
+    /// A process before had noted that it was away, and that it had lost leases or locks.
     was_away: bool,
+    was_expelled: bool,
+    /// Held while it is expelled: somebody else may want to do that, too.
+    pub(super) expelling: Mutex<()>,
+    /// Locks that were taken from its client, which does not heed that yet: it changes nothing in
+    /// these files.
+    lost_locks: Mutex<Vec<OwnedLock>>,
+    has_lost_locks: AtomicBool,
+    /// The version of the protocol that its client speaks.
+    version: AtomicU16,
     /// The number of the last change that the client was told of, and up to which it knows that
     /// they are durable.
     told: AtomicU64,
@@ -300,6 +312,11 @@ impl Session {
             times_expelled: AtomicUsize::new(0),
             silence: AtomicU64::new(0),
             was_away: false,
+            was_expelled: false,
+            expelling: Mutex::default(),
+            lost_locks: Mutex::default(),
+            has_lost_locks: AtomicBool::new(false),
+            version: AtomicU16::new(0),
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             unflushed: Unflushed::default(),
@@ -339,6 +356,7 @@ impl Session {
     /// The session of a process before, with what came of its calls.
     pub(super) fn known(mut self, outcomes: Vec<(u16, Outcome)>, record: &SessionRecord) -> Session {
         self.was_away = record.away;
+        self.was_expelled = record.expelled;
         *self.expelled.get_mut() = record.expelled;
         let state = self.state.get_mut();
         state.is_known = true;
@@ -400,6 +418,52 @@ impl Session {
         self.was_away
     }
 
+    /// Whether a process before has taken leases or locks from it, and it may not know which.
+    pub(super) fn was_expelled(&self) -> bool {
+        self.was_expelled
+    }
+
+    /// Whether its client is there, and has been for as long as one may be silent.
+    pub(super) fn is_steady(&self, now: Nanos) -> bool {
+        let is_steady = |c: Arc<Line>| now.saturating_sub(c.since) >= leases::TAKEN_AFTER;
+        !self.is_silent(now) && self.connection().is_some_and(is_steady)
+    }
+
+    /// Whether nothing was heard of its client for so long that it may lose what others want.
+    pub(super) fn is_silent(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.heard()) >= leases::TAKEN_AFTER
+    }
+
+    /// Whether its client understands that locks were taken from it.
+    pub(super) fn hears_of_lost_locks(&self) -> bool {
+        self.version.load(Ordering::Relaxed) >= TAKES_LOCKS
+    }
+
+    /// These locks were taken from its client. Not while anything comes from it.
+    pub(super) fn lose_locks(&self, taken: impl Iterator<Item = OwnedLock>) {
+        self.lost_locks.lock().extend(taken);
+        self.has_lost_locks.store(true, Ordering::Release);
+    }
+
+    pub(super) fn lost_locks(&self) -> Vec<OwnedLock> {
+        self.lost_locks.lock().clone()
+    }
+
+    /// Its client knows which locks it has lost, and heeds that.
+    pub(super) fn heeds_lost_locks(&self) {
+        self.lost_locks.lock().clear();
+        self.has_lost_locks.store(false, Ordering::Release);
+    }
+
+    /// Whether its client asks for a change of a file under a lock that it may not have any more.
+    fn has_lost_lock_for(&self, op: &Op<'_>) -> bool {
+        if !self.has_lost_locks.load(Ordering::Acquire) || !op.changes() {
+            return false;
+        }
+        let nodes = admit::nodes_of(op);
+        self.lost_locks.lock().iter().any(|lock| nodes.contains(&lock.node))
+    }
+
     /// Whether its client was told of changes that it does not know to be durable.
     pub(super) fn waits_to_hear(&self) -> bool {
         self.told.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
@@ -444,8 +508,7 @@ impl Session {
     /// An operation begins; it is at work until what this returns is dropped. `None`: its client
     /// has to ask for it again, as the session is away, or soon is.
     pub(super) fn begins(self: &Arc<Self>, op: &Op<'_>) -> Option<OnDrop<impl FnOnce() + Send + use<>>> {
-        let is_remembered = matches!(op.again(), Again::Change | Again::Content);
-        let count = usize::from(is_remembered);
+        let count = usize::from(matches!(op.effect(), Effect::Changes | Effect::Grows));
         self.changing.fetch_add(count, Ordering::SeqCst);
         let session = self.clone();
         let at_work = OnDrop::new(move || _ = session.changing.fetch_sub(count, Ordering::SeqCst));
@@ -455,12 +518,17 @@ impl Session {
     /// Its client was silent for too long: what it has sent and that is not done does not count any
     /// more, and it comes back by another connection.
     pub(super) fn expel(&self, silent: Option<Nanos>) {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         self.silence.store(silent.unwrap_or(0), Ordering::Release);
         self.times_expelled.fetch_add(1, Ordering::AcqRel);
         self.set_away(true);
         self.set_expelled(true);
-        state.leaving = false;
+        drop(state);
+    }
+
+    /// What it was to leave for is done.
+    pub(super) fn may_come_back(&self) {
+        self.state.lock().leaving = false;
     }
 
     /// Its client has another connection soon: nothing counts any more that came by the one before.
@@ -550,6 +618,7 @@ impl Session {
         state.was_connected = true;
         let is_over_ipv6 = connection.pipe.peer().ip().to_canonical().is_ipv6();
         self.is_over_ipv6.store(is_over_ipv6, Ordering::Relaxed);
+        self.version.store(connection.version(), Ordering::Relaxed);
         // what was said of that may have been lost with the connection before
         self.durable.store(0, Ordering::Release);
         drop(state);
@@ -730,6 +799,9 @@ impl Session {
         let host = self.host();
         let ctx = self.user_of(&host.grant, caller, op)?;
         admit::admit(&host.grant, op, &|node| self.knows(node))?;
+        if self.has_lost_lock_for(op) {
+            return Err(Error::Io(WAS_SILENT.into()));
+        }
         let is_restricted = host.grant.is_restricted();
         if ctx.refs && op.gives_references() && self.has_many_refs() {
             return Err(Error::Io("the host has references to too many files".into()));
@@ -1111,6 +1183,7 @@ mod tests {
         let is_expelled = |session: &Session| {
             session.leave();
             session.expel(None);
+            session.may_come_back();
         };
         for leaves in [&goes_away as &dyn Fn(&Session), &is_expelled] {
             let (session, heard) = (session(), 5 * AWAY_TIME);

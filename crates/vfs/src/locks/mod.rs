@@ -141,6 +141,23 @@ impl LockTable {
         self.change(|state, answers| state.tick(now, answers));
     }
 
+    /// Whether others want locks of a session: somebody in a session of which `is_there` is true
+    /// waits for one, or has tried to get it since [`LockTable::forget_tried`].
+    pub fn are_wanted(&self, session: u64, is_there: &dyn Fn(u64) -> bool) -> bool {
+        self.state.lock().are_wanted(session, is_there)
+    }
+
+    /// Takes these locks from the session, and gives them to those who wait. What was taken, and of
+    /// which users as far as that is known.
+    pub fn take_wanted(&self, session: u64, is_there: &dyn Fn(u64) -> bool) -> Vec<(OwnedLock, Option<u32>)> {
+        self.change(|state, answers| state.take_wanted(session, is_there, answers))
+    }
+
+    /// Who has tried to get a lock and did not wait does not want it any more.
+    pub fn forget_tried(&self) {
+        self.state.lock().forget_tried();
+    }
+
     /// How many ranges a session has locked.
     pub fn count(&self, session: u64) -> u64 {
         self.state.lock().count(session)

@@ -21,6 +21,8 @@ pub(super) type Decided = (LockAnswer, Result<()>);
 
 /// Files that were locked since the grace, as far as they are remembered.
 const TAKEN_MAX: usize = 65_536;
+/// Requests that did not wait and found a lock in their way, as far as they are remembered.
+const TRIED_MAX: usize = 4096;
 /// Owners that are looked at for one deadlock.
 const DEADLOCK_OWNERS_MAX: usize = 16_384;
 
@@ -150,6 +152,8 @@ pub(super) struct State {
     /// Files on which locks were given since the grace.
     taken: FxHashSet<NodeId>,
     taken_overflowed: bool,
+    /// Whose locks were in the way of requests that did not wait, and the sessions of those.
+    tried: FxHashSet<(Place, Owner, u64)>,
     /// Owners that were looked at.
     #[cfg(test)]
     pub(super) looked: std::cell::Cell<usize>,
@@ -167,6 +171,7 @@ impl State {
             grace_until,
             taken: FxHashSet::default(),
             taken_overflowed: false,
+            tried: FxHashSet::default(),
             #[cfg(test)]
             looked: std::cell::Cell::default(),
         }
@@ -258,7 +263,12 @@ impl State {
         let in_the_way = self.in_the_way(waiter.place, waiter.owner, &waiter.lock).next();
         let result = match in_the_way {
             None => self.give(&waiter),
-            Some(_) if !waiter.waits => Err(Error::Locked),
+            Some((other, _)) if !waiter.waits => {
+                if self.tried.len() < TRIED_MAX {
+                    self.tried.insert((waiter.place, other, waiter.owner.session));
+                }
+                Err(Error::Locked)
+            }
             Some(_) if waiter.place.1 == LockKind::Posix && self.is_deadlock(&waiter) => Err(Error::Deadlock),
             Some((other, _)) => return self.wait(Waiter { behind: Some(other), ..waiter }),
         };
@@ -571,6 +581,54 @@ impl State {
         self.put((place, owner), &lock, None);
         self.wake(place, owner, answers);
         true
+    }
+
+    /// The owners of a session that have what others want, see
+    /// [`LockTable::are_wanted`](super::LockTable::are_wanted).
+    fn wanted(&self, session: u64, is_there: &dyn Fn(u64) -> bool) -> Vec<(Place, Owner)> {
+        let of = self.sessions.get(&session).filter(|_| self.grace_until.is_none());
+        let places = of.into_iter().flat_map(|of| &of.places);
+        let all = places.map(|(place, number)| (*place, self.owner(session, *number)));
+        let tried: FxHashSet<(Place, Owner)> =
+            self.tried.iter().filter(|(.., by)| is_there(*by)).map(|(place, of, _)| (*place, *of)).collect();
+        let wants = |waiter: &Waiter| waiter.owner.session != session && is_there(waiter.owner.session);
+        all.filter(|(place, owner)| {
+            let behind = self.files.get(place).and_then(|file| file.behind.get(owner));
+            let mut waiters = behind.into_iter().flatten().filter_map(|id| self.waiters.get(id));
+            tried.contains(&(*place, *owner)) || waiters.any(wants)
+        })
+        .collect()
+    }
+
+    pub(super) fn are_wanted(&self, session: u64, is_there: &dyn Fn(u64) -> bool) -> bool {
+        !self.wanted(session, is_there).is_empty()
+    }
+
+    pub(super) fn take_wanted(
+        &mut self,
+        session: u64,
+        is_there: &dyn Fn(u64) -> bool,
+        answers: &mut Answers,
+    ) -> Vec<(OwnedLock, Option<u32>)> {
+        let (wanted, mut taken) = (self.wanted(session, is_there), Vec::new());
+        for (place, owner) in &wanted {
+            let held = self.files.get(place).and_then(|file| file.owners.get(owner));
+            let of = LockOwner { kind: place.1, number: owner.number };
+            taken.extend(held.into_iter().flat_map(|held| {
+                let lock = |(range, mode)| FileLock { range, mode, pid: held.pid };
+                let all = held.ranges.iter().map(lock);
+                all.map(|lock| (OwnedLock { node: place.0, owner: of, lock }, held.user))
+            }));
+            self.take_from(*place, *owner, LockRange::ALL);
+        }
+        for (place, owner) in wanted {
+            self.wake(place, owner, answers);
+        }
+        taken
+    }
+
+    pub(super) fn forget_tried(&mut self) {
+        self.tried.clear();
     }
 
     pub(super) fn tick(&mut self, now: Nanos, answers: &mut Answers) {

@@ -329,6 +329,47 @@ fn a_user_takes_his_share_and_not_that_of_the_machine() {
     assert_eq!(rig.flock((1, 20_003), 20_003, Exclusive, true), None, "one waits no longer");
 }
 
+/// Of a machine that is silent only what somebody else wants who is there.
+#[test]
+fn what_others_want_is_taken_and_nothing_else() {
+    let mut rig = Rig::new();
+    let take = |rig: &mut Rig, there: &[u64]| -> Vec<(u64, u64, Option<u32>)> {
+        let is_there = |session: u64| there.contains(&session);
+        let are_wanted = rig.state.are_wanted(1, &is_there);
+        let taken = rig.change(|state, answers| state.take_wanted(1, &is_there, answers));
+        assert_eq!(are_wanted, !taken.is_empty());
+        taken.into_iter().map(|(of, uid)| (of.owner.number, of.lock.range.first, uid)).collect()
+    };
+    rig.user = 5;
+    rig.lock(A, (0, 9), Exclusive);
+    rig.lock((1, 11), (20, 29), Shared);
+    rig.lock((1, 11), (40, 49), Exclusive);
+    assert_eq!(rig.wait((1, 12), 1, (0, 0), Shared), None, "another program of the same machine");
+    assert!(take(&mut rig, &[1, 2, 3]).is_empty());
+    assert_eq!(rig.wait(B, 2, (0, 0), Exclusive), None);
+    assert!(take(&mut rig, &[3]).is_empty(), "whoever waits is not there");
+    assert_eq!(take(&mut rig, &[2]), [(10, 0, Some(5))]);
+    assert_eq!(rig.told(), [(1, Ok(()))], "in the order of asking");
+    assert_eq!(take(&mut rig, &[2]), [(12, 0, Some(5))]);
+    assert_eq!(rig.told(), [(2, Ok(()))]);
+    // whoever does not wait wants it for a while
+    assert_eq!(rig.lock(C, (25, 25), Exclusive), Some(Err(Error::Locked)));
+    rig.state.forget_tried();
+    assert!(take(&mut rig, &[3]).is_empty());
+    assert_eq!(rig.lock(C, (25, 25), Exclusive), Some(Err(Error::Locked)));
+    assert_eq!(take(&mut rig, &[3]), [(11, 20, Some(5)), (11, 40, Some(5))], "all of the owner");
+    assert_eq!(rig.state.count(1), 0);
+    // in the grace nothing is
+    let mut rig = Rig::in_grace(Some(100));
+    let lock = FileLock { range: LockRange { first: 0, last: 9 }, mode: Exclusive, pid: 1 };
+    let told = OwnedLock { node: FILE, owner: LockOwner { kind: Posix, number: A.1 }, lock };
+    assert!(rig.change(|state, answers| state.tell(1, &told, answers)));
+    assert_eq!(rig.wait(B, 1, (0, 0), Exclusive), None);
+    assert!(take(&mut rig, &[2]).is_empty());
+    rig.change(|state, answers| state.tick(100, answers));
+    assert_eq!(take(&mut rig, &[2]), [(10, 0, None)]);
+}
+
 /// Counted is at how many owners the table looks, whatever the order in which they go.
 #[test]
 fn thousands_give_up_their_locks_and_thousands_wait_at_the_cost_of_both() {
