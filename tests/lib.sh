@@ -34,8 +34,10 @@ SUITE='' WORK='' CELL='' MNT='' CASES_FAILED=0
 NAME_SERVICES=/run/systemd/userdb
 # device: the mount is over /dev/fuse, though the kernel may have io_uring
 # remote: the mount is that of another machine, which this one plays too
+# two: as remote; a third machine has another mount, and programs of `by_turns` use both in turn
 # gateway: the doors are those of another machine, which this one plays too
 CHANNEL=${CHANNEL:-}
+is_remote() { [ "$CHANNEL" = remote ] || [ "$CHANNEL" = two ]; }
 UP_OPTIONS=()
 [ "$CHANNEL" != device ] || UP_OPTIONS=(-o no_io_uring)
 CLEANUPS=() # commands that undo what a suite set up, run last first
@@ -221,7 +223,7 @@ cell_start() {
     return 0
   fi
   lee_binary
-  if [ "$CHANNEL" = remote ]; then
+  if is_remote; then
     machine_start "$@"
     return
   fi
@@ -323,6 +325,31 @@ machine_start() {
     token=(--token "$("$LEE" host add machine --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')")
   fi
   machine_mount "$MNT" "${token[@]}"
+  [ "$CHANNEL" != two ] || second_mount
+}
+
+# second_mount: one of another machine. Its path is as long as that of the first: programs make the longest path that there is.
+second_mount() {
+  local token
+  MNT2=${MNT%?}2
+  token=$("$LEE" host add other --cell "$CELL" --json | sed 's/.*"token": *"\([^"]*\)".*/\1/')
+  LEE_HOST_DIR=$WORK/host2 machine_mount "$MNT2" --token "$token"
+}
+
+# by_turns COMMAND...: with two mounts each of its calls goes to one of them.
+by_turns() {
+  if [ "$CHANNEL" != two ]; then "$@"; return; fi
+  [ -e "$WORK/two-mounts.so" ] || gcc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$WORK/two-mounts.so" "$ROOT/tests/tools/two-mounts.c"
+  env LD_PRELOAD="$WORK/two-mounts.so" TWO_MOUNTS="$MNT:$MNT2" TWO_MOUNTS_LOG="$WORK/turns" "$@"
+}
+
+# both_were_used: each of two mounts had at least a third of the calls.
+both_were_used() {
+  [ "$CHANNEL" = two ] || return 0
+  local first second
+  read -r first second < <(awk '{ a += $1; b += $2 } END { print a, b }' "$WORK/turns")
+  say "NOTE $first calls went to one mount, $second to the other"
+  [ "$first" -gt 1000 ] && [ "$first" -lt $((2 * second)) ] && [ "$second" -lt $((2 * first)) ]
 }
 
 # machine_mount PATH [LEE-MOUNT-OPTION...]: mounts the served cell there. The process ends when it is unmounted.
@@ -421,7 +448,8 @@ cell_stop() {
   have_cell || return 0
   local pid
   pid=$(cell_pid)
-  [ "$CHANNEL" != remote ] || wait_for 10 umount "$MNT" || return 1
+  ! is_remote || wait_for 10 umount "$MNT" || return 1
+  [ "$CHANNEL" != two ] || wait_for 10 umount "$MNT2" || return 1
   gateway_stop || return 1
   "$LEE" down "$CELL"
   wait_gone "$pid" 30 || { say "pid $pid is still there 30 s after lee down"; return 1; }

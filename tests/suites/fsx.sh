@@ -4,6 +4,7 @@
 # profile and the next seed. To replay one: tests/suites/fsx.sh PROFILE SEED
 . "$(dirname "$0")/../lib.sh"
 suite fsx
+[ "$CHANNEL" != two ] || FSX_SECONDS=${FSX_SECONDS:-50}
 FSX_SECONDS=${FSX_SECONDS:-70}
 FSX_SEED=${FSX_SEED:-1}
 
@@ -48,7 +49,7 @@ PROFILES=(mixed small pages large unmapped)
 exercise() {
   local file=$MNT/fsx-$1-$2 log=$WORK/$1-$2.fsx
   mkdir -p "$WORK/failed"
-  "$TOOLS/fsx" -q -q -f "$WORK/$1.toml" -N "$OPERATIONS" -S "$2" -P "$WORK/failed" "$file" >"$log" 2>&1 || {
+  TWO_MOUNTS_FILES=1 by_turns "$TOOLS/fsx" -q -q -f "$WORK/$1.toml" -N "$OPERATIONS" -S "$2" -P "$WORK/failed" "$file" >"$log" 2>&1 || {
     tail -n 40 "$log"
     say "to replay it: tests/suites/fsx.sh $1 $2"
     return 1
@@ -85,5 +86,6 @@ if [ $# -eq 2 ]; then
   run "$1-$2" exercise "$1" "$2"
 else
   run lanes both_lanes
+  [ "$CHANNEL" != two ] || run both both_were_used
 fi
 suite_end

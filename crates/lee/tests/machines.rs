@@ -323,6 +323,31 @@ fn sessions(served: &Served) -> Vec<serde_json::Value> {
     served.ask(&["session", "list", "--json"]).json()["sessions"].as_array().expect("a list").clone()
 }
 
+/// The addresses of a mount: over IPv6, and by a name of which the server has one only.
+#[test]
+fn a_machine_mounts_over_ipv6_and_by_a_name_with_several_addresses() {
+    if !can_mount() {
+        return;
+    }
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: there is no IPv6 loopback here");
+        return;
+    }
+    let other = format!("[::1]:{}", free_port());
+    let served = Served::with(&["--listen", &other]);
+    for (name, server) in [("six", other), ("name", format!("localhost:{}", served.port))] {
+        let mut machine = Machine::new(&served, name);
+        machine.server = server;
+        machine.mount(&["--token", &served.token(name, &[])]).good();
+        fs::write(machine.path(name), name).expect("written");
+        assert_eq!(fs::read_to_string(machine.path(name)).expect("read"), name);
+        let session = sessions(&served).into_iter().find(|session| session["host"] == name);
+        let address = session.expect("its session")["address"].as_str().expect("connected").to_owned();
+        assert_eq!(address.starts_with("[::1]:"), name == "six", "{address}");
+        machine.umount();
+    }
+}
+
 /// What is not durable rises while a program writes, and falls to nothing.
 #[test]
 fn a_session_says_how_much_is_not_durable() {

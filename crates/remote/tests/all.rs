@@ -1,6 +1,7 @@
 //! The tests of this crate, as one program: it is linked once. `./test` runs each file in a process
 //! of its own.
 
+mod addresses;
 mod ahead;
 mod behind;
 mod broken;

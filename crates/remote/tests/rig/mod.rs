@@ -23,7 +23,7 @@ use leeward_remote::{
 use leeward_vfs::{Backend, Gate, GateOptions};
 use leeward_volume::{Cell, Config};
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -160,11 +160,16 @@ impl Rig {
 
     /// The same, where this keeps sessions.
     pub fn with_sessions(keeping: impl FnOnce(&Arc<Cell>) -> Arc<dyn Sessions>) -> Rig {
+        Rig::at_address(Ipv4Addr::LOCALHOST.into(), keeping)
+    }
+
+    /// A server at a port of this address.
+    pub fn at_address(at: IpAddr, keeping: impl FnOnce(&Arc<Cell>) -> Arc<dyn Sessions>) -> Rig {
         let (env, dir) = (Env::real(), tempfile::tempdir().expect("a directory"));
         Cell::create(&env, dir.path(), &Config::default()).expect("made");
         let (cell, gate) = open(&env, &dir);
         let table = Arc::new(Table::default());
-        let listener = listen(&env);
+        let listener = listen(&env, at);
         let at = listener.local_addr().expect("its address");
         let server = start_with(&env, (&cell, &gate), keeping(&cell), &table, listener);
         Rig { env, dir, table, cell, gate, server: Some(server), at }
@@ -225,7 +230,7 @@ impl Rig {
         let (cell, gate) = open(&self.env, &self.dir);
         let cell = std::mem::replace(&mut self.cell, cell);
         self.gate = gate;
-        let listener = listen(&self.env);
+        let listener = listen(&self.env, self.at.ip());
         self.at = listener.local_addr().expect("its address");
         lead_on(self.at);
         self.server = Some(start(&self.env, (&self.cell, &self.gate), &self.table, listener));
@@ -388,9 +393,19 @@ pub fn caching_client(
     (seed, invitation): ([u8; 32], Option<[u8; 16]>),
     cache: Option<CacheOptions>,
 ) -> std::result::Result<Client, Unreachable> {
+    client_of(env, &at.to_string(), (seed, invitation), cache)
+}
+
+/// The same, of servers as a mount names them.
+pub fn client_of(
+    env: &Env,
+    server: &str,
+    (seed, invitation): ([u8; 32], Option<[u8; 16]>),
+    cache: Option<CacheOptions>,
+) -> std::result::Result<Client, Unreachable> {
     let keys = Keys::from_seed(&seed).expect("keys");
     let key = server_keys().public();
-    let options = ClientOptions { server: at.to_string(), key, invitation, timeout: None, cache, died: None };
+    let options = ClientOptions { server: server.into(), key, invitation, timeout: None, cache, died: None };
     Client::connect(env, &keys, &options)
 }
 
@@ -400,9 +415,9 @@ pub fn server_keys() -> Keys {
 
 /// Listens at a port that the system gives to no other socket while a server is started anew, and
 /// that the tests of `lee` do not take, which have those from 10,000 on.
-fn listen(env: &Env) -> TcpListener {
+fn listen(env: &Env, at: IpAddr) -> TcpListener {
     let port = || 20_000 + u16::from_le_bytes(env.secret()) % 10_000;
-    (0..1000).find_map(|_| TcpListener::bind(("127.0.0.1", port())).ok()).expect("a port")
+    (0..1000).find_map(|_| TcpListener::bind((at, port())).ok()).expect("a port")
 }
 
 fn open(env: &Env, dir: &TempDir) -> (Arc<Cell>, Gate) {
