@@ -315,6 +315,25 @@ impl Table {
         Some(Holder { machine, were_taken })
     }
 
+    /// The inodes among these on which each other client has a lease: there may be a million, of a
+    /// thousand clients.
+    fn held_by_others(&self, client: ClientId, nodes: &[NodeId]) -> BTreeMap<ClientId, Vec<NodeId>> {
+        let mut held: BTreeMap<ClientId, Vec<NodeId>> = BTreeMap::new();
+        for node in nodes {
+            let holders = self.holders.get(node).map_or(&[][..], Holders::all);
+            for holder in holders.iter().filter(|holder| **holder != client) {
+                held.entry(*holder).or_default().push(*node);
+            }
+        }
+        held
+    }
+
+    /// Another client with a lease on this inode.
+    fn other(&self, client: ClientId, node: NodeId) -> Option<ClientId> {
+        let holders = self.holders.get(&node).map_or(&[][..], Holders::all);
+        holders.iter().copied().filter(|holder| *holder != client).min()
+    }
+
     fn others(&self, client: ClientId, nodes: &[NodeId]) -> BTreeSet<ClientId> {
         let held = nodes.iter().filter_map(|node| self.holders.get(node));
         held.flat_map(Holders::all).copied().filter(|holder| *holder != client).collect()
@@ -647,10 +666,9 @@ impl Leases {
         nodes.iter().for_each(|node| *table.barred.entry(*node).or_default() += 1);
         volume.iter().for_each(|volume| *table.barred_volumes.entry(*volume).or_default() += 1);
         let mut asked = Vec::new();
-        for holder in table.others(client, &nodes) {
+        for (holder, held) in table.held_by_others(client, &nodes) {
             let Some(c) = table.clients.get_mut(&holder) else { continue };
-            let is_new = |node: &&NodeId| c.leases.contains(node) && !c.asked_for.contains(node);
-            let wanted: Vec<NodeId> = nodes.iter().filter(is_new).copied().collect();
+            let wanted: Vec<NodeId> = held.into_iter().filter(|node| !c.asked_for.contains(node)).collect();
             for some in wanted.chunks(RECALL_INODES_MAX) {
                 let number = self.0.recalls.fetch_add(1, Ordering::Relaxed) + 1;
                 asked.push((holder, number, some.to_vec()));
@@ -697,13 +715,23 @@ impl Recalling {
     /// Who was the last to have some.
     pub fn wait(&self) -> Option<Holder> {
         let mut table = self.shared.table.lock();
-        let mut last = None;
+        let (mut last, mut given_back, mut look_at) = (None, 0, 0);
         loop {
             let now = self.shared.env.awake();
-            let others = table.others(self.client, &self.nodes);
-            let Some(first) = others.first() else { return last };
-            last = table.holder(*first, false).or(last);
+            // nothing is granted on these: what was given back stays so
+            let mut left = self.nodes[given_back..].iter();
+            let first = left.find_map(|node| table.other(self.client, *node));
+            given_back = self.nodes.len() - left.len() - usize::from(first.is_some());
+            let Some(first) = first else { return last };
+            last = table.holder(first, false).or(last);
             let mut taken = false;
+            // all of them only now and then: there may be a million, and each client that gives
+            // some back wakes whoever waits
+            let others = match now >= look_at {
+                true => table.others(self.client, &self.nodes[given_back..]),
+                false => BTreeSet::new(),
+            };
+            look_at = if now >= look_at { now + WAIT_STEP.as_nanos() as u64 } else { look_at };
             for other in others {
                 let Some(c) = table.clients.get_mut(&other).filter(|c| c.is_silent(now)) else { continue };
                 if c.is_expelled {
@@ -732,7 +760,8 @@ impl Recalling {
             if taken {
                 self.shared.given_back.notify_all();
             } else {
-                self.shared.given_back.wait_for(&mut table, WAIT_STEP);
+                let waited = self.shared.given_back.wait_for(&mut table, WAIT_STEP);
+                look_at = if waited.timed_out() { 0 } else { look_at };
             }
         }
     }
