@@ -305,6 +305,114 @@ fn a_thousand_sessions_cost_little_and_a_change_of_what_all_keep_is_quick() {
     goes_on(&good);
 }
 
+/// Leases of each session, on inodes that no other has: such cost the most.
+const LEASES_EACH: usize = 1000;
+const LEASE_BYTES_MAX: isize = 100;
+/// Sessions that get their leases before all say that they are there.
+const AT_A_TIME: usize = 50;
+/// How long it may take until all of them are given back: a hundred times what it does.
+const RECALL_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// With `LEE_SESSIONS=1000` it is a million of them.
+#[test]
+fn many_leases_cost_little_and_all_are_recalled_at_once() {
+    let _alone = alone();
+    IS_TEST.set(true);
+    let sessions: usize =
+        std::env::var("LEE_SESSIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(100);
+    raise_limit_of_descriptors(3 * sessions as u64);
+    let (rig, good) = rig();
+    // before anybody is there: who says nothing for 10 s is hung up on
+    let dirs: Vec<(NodeId, NodeId)> = (0..sessions).map(|number| dir_with_files(&rig, number)).collect();
+    // what the cell keeps of inodes that were looked at is not that of leases
+    assert_eq!(rig.gate.call(&user(0), Op::SyncAll), Ok(Reply::Done));
+    for (dir, _) in &dirs {
+        let list = Op::List { dir: *dir, after: b"", limit: LEASES_EACH, attrs: true };
+        rig.gate.call(&leeward_env::Ctx::user(0, 0), list).expect("listed");
+    }
+    let (mut all, mut said): (Vec<(Raw, NodeId)>, _) = (Vec::new(), Instant::now());
+    for (number, (dir, node)) in dirs.into_iter().enumerate() {
+        let seed = 2 + (number / OF_ONE_HOST) as u8;
+        rig.know(seed, &format!("host {seed}"), Grant::default());
+        let (mut raw, _) = Raw::welcomed(&rig, seed, None);
+        // as long as the list that comes: what connections keep for such answers is not that of
+        // leases
+        raw.call(slot(0, 1), without_refs(), Op::Read { node, offset: 0, len: 256 << 10 }).expect("read");
+        all.push((raw, dir));
+        say_now_and_then(&mut all, &mut said);
+    }
+    let before = HELD.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    for from in (0..sessions).step_by(AT_A_TIME) {
+        let to = sessions.min(from + AT_A_TIME);
+        each(&mut all[from..to], |(raw, dir)| takes_leases(raw, *dir));
+        say_now_and_then(&mut all, &mut said);
+    }
+    let (granted, held) = (begun.elapsed(), HELD.load(Ordering::Relaxed) - before);
+    let leases: u64 = rig.server().sessions().iter().map(|session| session.leases).sum();
+    assert!(leases >= (sessions * LEASES_EACH) as u64, "{leases} leases");
+    each(&mut all, |(raw, _)| says_that_it_is_there(raw));
+    let recalled = std::thread::scope(|scope| {
+        let recalling = scope.spawn(|| {
+            IS_TEST.set(true);
+            let begun = Instant::now();
+            rig.cell.leases().recall_volume(ROOT.volume()).wait();
+            begun.elapsed()
+        });
+        each(&mut all, |(raw, dir)| match raw.hear().expect("a recall") {
+            ToClient::Recall { number, nodes } if nodes.contains(dir) => raw.say(&ToServer::Recalled(number)),
+            other => panic!("{other:?}"),
+        });
+        recalling.join().expect("recalled")
+    });
+    let held = held / leases as isize;
+    println!(
+        "{sessions} sessions, {leases} leases: granted in {granted:?}, {held} bytes of heap for each, all recalled \
+         in {recalled:?}"
+    );
+    assert!(held <= LEASE_BYTES_MAX, "{held} bytes of heap for a lease");
+    assert!(recalled <= RECALL_TIME_MAX, "{leases} leases were recalled in {recalled:?}");
+    assert!(rig.server().sessions().iter().all(|session| session.host == "good" || session.leases == 0));
+    goes_on(&good);
+}
+
+/// They say that they are there, if that is some time ago.
+fn say_now_and_then(all: &mut [(Raw, NodeId)], said: &mut Instant) {
+    if said.elapsed() > Duration::from_secs(2) {
+        each(all, |(raw, _)| says_that_it_is_there(raw));
+        *said = Instant::now();
+    }
+}
+
+fn without_refs() -> Caller {
+    Caller { refs: false, ..root() }
+}
+
+/// A directory with as many files as a session is to have leases, and a long one.
+fn dir_with_files(rig: &Rig, number: usize) -> (NodeId, NodeId) {
+    let ctx = leeward_env::Ctx::user(0, 0);
+    let make = |dir, name: &str, make, mode| {
+        let op = Op::Make { dir, name: name.as_bytes(), make, mode, umask: 0 };
+        rig.gate.call(&ctx, op).and_then(Reply::attr).expect("made").node
+    };
+    let dir = make(ROOT, &format!("dir {number}"), Make::Dir, 0o755);
+    (0..LEASES_EACH).for_each(|n| _ = make(dir, &format!("{n:04}"), Make::File, 0o644));
+    let long = make(dir, "long", Make::File, 0o644);
+    rig.gate.call(&ctx, Op::Write { node: long, offset: 0, data: &[7; 256 << 10] }).expect("written");
+    (dir, long)
+}
+
+/// Lists a directory, with a lease on each inode in it.
+fn takes_leases(raw: &mut Raw, dir: NodeId) {
+    says_that_it_is_there(raw);
+    let op = Op::List { dir, after: b"", limit: LEASES_EACH, attrs: true };
+    raw.say(&ToServer::Call(slot(1, 1), Call::Op(without_refs(), op)));
+    match raw.hear().expect("an answer") {
+        ToClient::Answer(_, Ok(_), Leased::AllBut { others, .. }, ..) if others.is_empty() => (),
+        answer => panic!("no leases: {answer:?}"),
+    }
+}
+
 /// A process may have fewer at first than it may ask for.
 fn raise_limit_of_descriptors(wanted: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -327,7 +435,7 @@ fn used_session(rig: &Rig, seed: u8, (dir, number, files): (NodeId, usize, &[Nod
 }
 
 /// Does something with each of them, on a few threads.
-fn each(all: &mut [Raw], work: impl Fn(&mut Raw) + Sync) {
+fn each<T: Send>(all: &mut [T], work: impl Fn(&mut T) + Sync) {
     let share = all.len().div_ceil(AT_ONCE);
     std::thread::scope(|scope| {
         for part in all.chunks_mut(share) {
@@ -341,10 +449,12 @@ fn each(all: &mut [Raw], work: impl Fn(&mut Raw) + Sync) {
 
 /// As a client does each second. It gives back what it was asked for meanwhile.
 fn all_say_that_they_are_there(all: &mut [Raw]) {
-    each(all, |raw| {
-        raw.say(&ToServer::Ping { number: 1, term: 0 });
-        while !matches!(hear_but_recalls(raw), ToClient::Pong { taken: None, .. }) {}
-    });
+    each(all, says_that_it_is_there);
+}
+
+fn says_that_it_is_there(raw: &mut Raw) {
+    raw.say(&ToServer::Ping { number: 1, term: 0 });
+    while !matches!(hear_but_recalls(raw), ToClient::Pong { taken: None, .. }) {}
 }
 
 /// What comes, after recalls, which are answered.
