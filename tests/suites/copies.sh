@@ -291,6 +291,20 @@ PYTHON
   [ "$(field verified_secs)" -gt 1 ]
 }
 
+# How old the copy is, is known to whoever serves the cell later, also while the other cell is away.
+its_age_is_known_while_the_other_cell_is_away() {
+  local proven
+  proven=$(field proven)
+  [ -n "$proven" ] && [ "$proven" != null ]
+  there down >>"$WORK/there.log"
+  cell_kill9
+  cell_start
+  [ "$(field proven)" = "$proven" ] && [ "$(field age_secs)" -ge 0 ]
+  there_up
+  lee mirror run vol
+  [ "$(field proven)" != "$proven" ] && [ "$(field proven)" != null ]
+}
+
 its_host_does_nothing_else() {
   local token
   mkdir -p "$WORK/other"

@@ -18,6 +18,7 @@ mod groups;
 mod hosts;
 mod journal;
 mod lists;
+mod mirrors;
 mod operators;
 mod owners;
 mod place;

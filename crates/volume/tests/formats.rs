@@ -96,14 +96,10 @@ fn what_an_older_format_does_not_have_is_known_and_not_written() {
     let mirror = MirrorInfo {
         volume: "root".into(),
         to: "/srv/other".into(),
-        key: None,
         copy: "copy".into(),
         every_secs: 300,
-        bytes_per_sec: 0,
         keep: "24h".into(),
-        since_secs: 0,
-        is_copy: false,
-        compared: None,
+        ..MirrorInfo::default()
     };
     let differs = Some(Compared { at_secs: 1, differs: "by a name".into() });
     let compared = |cell: &Cell| ask(cell, &MirrorList).mirrors[0].compared.clone();

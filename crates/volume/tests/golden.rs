@@ -669,6 +669,7 @@ fn records_of_snapshots_are_as_they_were() {
         (keys::snapshot(10, 3), "ffffff060000000a0000000300"),
         (keys::clock(), "ffffff00000000000000000100"),
         (keys::backups(7), "ffffff18000000000000000700"),
+        (keys::mirrors(7), "ffffff26000000000000000700"),
         (keys::owned(7, UserOrGroup::User(8)), "ffffff190000000000000007000000000000000008"),
         (keys::owner_limit(Some(7), UserOrGroup::Group(9)), "ffffff1a0000000000000007000000000100000009"),
         (keys::owner_limit(None, UserOrGroup::User(8)), "ffffff1a00000000ffffffff000000000000000008"),

@@ -218,15 +218,12 @@ fn add(invocation: &Invocation, args: AddArgs) -> Result<(), Fail> {
     let every_secs = u32::try_from(args.every.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
     let mirror = MirrorInfo {
         to: cell_named(&args.to)?,
-        key: None,
         copy: args.copy.unwrap_or_else(|| volume.clone()),
         every_secs,
         bytes_per_sec: args.limit.map_or(0, |limit| limit.0),
         keep: args.keep,
-        since_secs: 0,
-        is_copy: false,
-        compared: None,
         volume,
+        ..MirrorInfo::default()
     };
     let token = args.token.or_else(|| std::env::var(TOKEN).ok()).map(ShownToken);
     let (name, to) = (mirror.copy.clone(), mirror.to.clone());

@@ -965,7 +965,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 45] = [
+    const FOR_OPERATORS: [&str; 46] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -978,6 +978,7 @@ mod tests {
         "MirrorUnset",
         "MirrorList",
         "MirrorNote",
+        "MirrorProven",
         "BackupSet",
         "BackupNote",
         "BackupUnset",

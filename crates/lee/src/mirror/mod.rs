@@ -3,8 +3,9 @@
 //!
 //! Which there are the cell stores ([`admin::MirrorInfo`]). A thread looks which are due; each pass
 //! has a thread ([`pass`]): it takes a snapshot, sends what differs from the one that the copy
-//! shows to the other cell ([`other`]), and removes older ones. What is known of the passes is in
-//! memory: another process begins with a pass of each, which finds out what the copy shows.
+//! shows to the other cell ([`other`]), and removes older ones. The cell keeps what a copy has
+//! proven, so that its age is known while the other cell is away. What else is known of the passes
+//! is in memory: another process begins with a pass of each.
 //!
 //! Locks: the state of all mirrors, the connections; none is held while anybody is asked.
 
@@ -179,7 +180,6 @@ struct State {
     next: Nanos,
     failures: u32,
     begun: Nanos,
-    proven: Option<(String, i64)>,
     progress: Option<Progress>,
     /// When what `progress` tells has begun.
     phase_begun: Nanos,
@@ -470,8 +470,9 @@ impl Shared {
     }
 }
 
-fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatus {
-    let age_secs = state.proven.as_ref().map(|(_, at)| (wall - at).max(0));
+fn shown(mut mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatus {
+    let proven = mirror.last_proven.take();
+    let age_secs = proven.as_ref().map(|proven| (wall - proven.time_secs).max(0));
     // before anything was proven: since it was made
     let age = age_secs.unwrap_or((wall - mirror.since_secs).max(0));
     let at_work = if state.running { now.saturating_sub(state.begun) } else { state.took };
@@ -493,8 +494,8 @@ fn shown(mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorStatu
             other => other,
         },
         late: !mirror.is_copy && age > 2 * i64::from(mirror.every_secs) + 60,
-        proven_secs: state.proven.as_ref().map(|(_, at)| *at),
-        proven: state.proven.map(|(name, _)| name),
+        proven_secs: proven.as_ref().map(|proven| proven.time_secs),
+        proven: proven.map(|proven| proven.snapshot),
         age_secs,
         progress,
         left_secs,

@@ -40,14 +40,8 @@ mod tests {
         let mirror = |to: &str| MirrorInfo {
             volume: "v".into(),
             to: to.into(),
-            key: None,
             copy: "v".into(),
-            every_secs: 60,
-            bytes_per_sec: 0,
-            keep: "1h".into(),
-            since_secs: 0,
-            is_copy: false,
-            compared: None,
+            ..MirrorInfo::default()
         };
         let (one, other) = (mirror("one"), mirror("other"));
         let name = new_name(&one, 1_795_770_564_362_999_999);

@@ -9,8 +9,8 @@ use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, Pipe, Progress, SET_ASIDE, SnapCreate, SnapDigest,
-    SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
+    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, MirrorProven, Pipe, Progress, Proven, SET_ASIDE,
+    SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::sync::Arc;
@@ -59,8 +59,7 @@ impl Shared {
                 return sent.map(drop);
             }
             sent?;
-            let proven = (next.name.clone(), next.time_secs);
-            self.note(mirror, |state| state.proven = Some(proven));
+            self.note_proven(mirror, Some(&next))?;
             self.prune(&other, mirror, (&at, &next))?;
             if !is_left {
                 break;
@@ -73,20 +72,29 @@ impl Shared {
         change(self.states.lock().entry(id_of(mirror)).or_default());
     }
 
+    /// Keeps which snapshot the copy has shown and proven, for whoever serves the cell later, too.
+    pub(super) fn note_proven(&self, mirror: &MirrorInfo, snap: Option<&SnapInfo>) -> Result<(), Failure> {
+        let proven = snap.map(|snap| Proven { snapshot: snap.name.clone(), time_secs: snap.time_secs });
+        let MirrorInfo { volume, to, copy, .. } = mirror.clone();
+        self.cell.admin(&MirrorProven { volume, to, copy, proven }, &mut |_| ()).map(drop)
+    }
+
     /// What the copy shows.
     pub(super) fn shown(&self, other: &Other, mirror: &MirrorInfo, at: &str) -> Result<Shown, Failure> {
         let info = self.find_copy(other, mirror)?;
-        let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else { return Ok(Shown::Nothing) };
+        let Some(copy) = info.copy.filter(|copy| copy.snapshot.is_some()) else {
+            self.note_proven(mirror, None)?;
+            return Ok(Shown::Nothing);
+        };
         let name = copy.snapshot.unwrap_or_default();
         let here = self.snapshots(at)?;
         match here.into_iter().find(|snap| snap.name == name && snap.time_secs == copy.time_secs) {
             Some(snap) => {
-                let proven = (snap.name.clone(), snap.time_secs);
-                self.note(mirror, |state| state.proven = Some(proven));
+                self.note_proven(mirror, Some(&snap))?;
                 Ok(Shown::Here(snap))
             }
             None if copy.made_here => {
-                self.note(mirror, |state| state.proven = None);
+                self.note_proven(mirror, None)?;
                 Ok(Shown::Own(name))
             }
             None => Err(nothing_common(mirror, &name)),

@@ -113,8 +113,7 @@ impl Shared {
         if shown.as_ref().map(|snap| snap.epoch) != Some(last.epoch) {
             self.send(other, mirror, shown.as_ref(), last)?;
         }
-        self.note(mirror, |state| state.proven = Some((last.name.clone(), last.time_secs)));
-        Ok(())
+        self.note_proven(mirror, Some(last))
     }
 
     fn promote_there(&self, other: &Other, mirror: &MirrorInfo, last: &SnapInfo) -> Result<(), NotPromoted> {

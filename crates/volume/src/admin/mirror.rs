@@ -1,12 +1,17 @@
 //! Requests about mirrors: where copies of volumes are kept up to date. The process that serves the
 //! cell does that.
 
+use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 pub use crate::format::inode::Compared;
 use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
+use crate::format::keys;
+use crate::format::mirrors::{MirrorsRecord, ProvenRecord};
 use crate::format::schedule::Keep;
+use crate::format::stored::Stored;
 use crate::shard::Shard;
-use leeward_env::hex;
+use crate::state::Effect;
+use leeward_env::{Ctx, hex};
 use serde::{Deserialize, Serialize};
 
 /// Shortest interval.
@@ -14,7 +19,7 @@ const EVERY_SECS_MIN: u32 = 10;
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// A copy of a volume in another cell that is kept up to date.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorInfo {
     /// The volume.
     pub volume: String,
@@ -39,6 +44,18 @@ pub struct MirrorInfo {
     /// What came of the last comparison in full.
     #[serde(default)]
     pub compared: Option<Compared>,
+    /// The newest snapshot that the copy has shown and proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_proven: Option<Proven>,
+}
+
+/// A snapshot that a copy has shown and proven.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proven {
+    /// Its name.
+    pub snapshot: String,
+    /// When it was taken, seconds since 1970.
+    pub time_secs: i64,
 }
 
 impl Reply for MirrorInfo {
@@ -149,6 +166,45 @@ impl Request for MirrorNote {
     }
 }
 
+/// Notes which snapshot a copy has shown and proven.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MirrorProven {
+    /// The volume.
+    pub volume: String,
+    /// The other cell.
+    pub to: String,
+    /// Name of the copy there.
+    pub copy: String,
+    /// `None`: it shows none that was taken here.
+    pub proven: Option<Proven>,
+}
+
+impl Request for MirrorProven {
+    type Reply = Done;
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
+        let id = shard.volume_named(&self.volume)?;
+        let is_there = |m: &MirrorRecord| is_same(m, &self.to, &self.copy);
+        if !shard.lock().volumes.get(&id).is_some_and(|v| v.properties.mirrors.iter().any(is_there)) {
+            return Err(missing(&self.volume));
+        }
+        let proven = self.proven.as_ref().map(|proven| ProvenRecord {
+            to: self.to.clone(),
+            copy: self.copy.clone(),
+            snapshot: proven.snapshot.clone(),
+            time_secs: proven.time_secs,
+        });
+        let change = |record: &mut MirrorsRecord| {
+            record.proven.retain(|known| !known.is_of(&self.to, &self.copy));
+            record.proven.extend(proven.clone());
+        };
+        if shard.keep_of_mirrors(id, change).map_err(about("what the copy has proven"))? {
+            shard.settle()?;
+        }
+        Ok(Done {})
+    }
+}
+
 /// Removes a mirror. The copy stays, and so do snapshots.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MirrorUnset {
@@ -172,6 +228,10 @@ impl Request for MirrorUnset {
             any = p.mirrors.len() < before;
             Ok(())
         })?;
+        let forget = |record: &mut MirrorsRecord| {
+            record.proven.retain(|known| !known.is_of(&self.to, &self.copy));
+        };
+        shard.keep_of_mirrors(id, forget).map_err(about("what the copy has proven"))?;
         shard.settle()?;
         if any { Ok(Done {}) } else { Err(missing(&self.volume)) }
     }
@@ -201,11 +261,34 @@ impl Request for MirrorList {
 }
 
 impl Shard {
+    /// Changes what is kept of a volume's mirrors; whether that is another now. The next commit
+    /// makes it durable.
+    pub(crate) fn keep_of_mirrors(
+        &self,
+        volume: u32,
+        change: impl Fn(&mut MirrorsRecord),
+    ) -> leeward_fs::Result<bool> {
+        self.transact(&Ctx::system(), |tx| {
+            let before = tx.st.mirrors.get(&volume).cloned().unwrap_or_default();
+            let mut record = before.clone();
+            change(&mut record);
+            let is_other = record != before;
+            if is_other {
+                tx.put(keys::mirrors(volume), record.encode());
+                tx.then(Effect::Mirrors(volume, record));
+            }
+            Ok(is_other)
+        })
+    }
+
     fn mirrors(&self) -> Vec<MirrorInfo> {
         let st = self.lock();
-        let volumes = st.volumes.values().filter(|v| !v.removing);
-        let of = volumes.flat_map(|v| v.properties.mirrors.iter().map(move |mirror| (v, mirror)));
-        let info = of.map(|(v, mirror)| MirrorInfo {
+        let volumes = st.volumes.iter().filter(|(_, v)| !v.removing);
+        let of = volumes.flat_map(|(id, v)| {
+            let kept = st.mirrors.get(id);
+            v.properties.mirrors.iter().map(move |mirror| (v, mirror, kept))
+        });
+        let info = of.map(|(v, mirror, kept)| MirrorInfo {
             volume: v.name.clone(),
             to: mirror.to.clone(),
             key: mirror.key.map(|key| hex::encode(&key)),
@@ -216,6 +299,9 @@ impl Shard {
             since_secs: mirror.since_secs,
             is_copy: v.properties.copy.is_some(),
             compared: mirror.compared.clone(),
+            last_proven: kept
+                .and_then(|kept| kept.proven_by(&mirror.to, &mirror.copy))
+                .map(|proven| Proven { snapshot: proven.snapshot.clone(), time_secs: proven.time_secs }),
         });
         info.collect()
     }

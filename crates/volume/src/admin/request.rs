@@ -155,6 +155,7 @@ requests! {
     MirrorSet noted,
     MirrorUnset noted,
     MirrorNote unnoted,
+    MirrorProven unnoted,
     MirrorList unnoted,
     BackupSet noted,
     BackupNote unnoted,

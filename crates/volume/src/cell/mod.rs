@@ -23,6 +23,7 @@ use crate::format::inode::{
     VolumeRecord,
 };
 use crate::format::keys::{self, Table};
+use crate::format::mirrors::MirrorsRecord;
 use crate::format::samples::Sampling;
 use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::Reached;
@@ -849,6 +850,7 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
         st.backups.insert(keys::table_id(key) as u32, BackupsRecord::decode(v)?);
         Ok(())
     })?;
+    load_mirrors(&mut st, &*moment)?;
     each(&*moment, keys::table_range(Table::Scrub), |key, v| {
         st.scrubs.set(keys::table_id(key) as u32, Some(ScrubRecord::decode(v)?));
         Ok(())
@@ -894,6 +896,18 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
     drop(moment);
     st.count_unfolded(kv)?;
     Ok(st)
+}
+
+/// What is kept of mirrors.
+fn load_mirrors(st: &mut State, moment: &dyn Moment) -> Result<()> {
+    each(moment, keys::table_range(Table::Mirrors), |key, v| {
+        let volume = keys::table_id(key) as u32;
+        // an older program that removes a volume leaves that of it
+        if st.volumes.get(&volume).is_some_and(|v| !v.removing) {
+            st.mirrors.insert(volume, MirrorsRecord::decode(v)?);
+        }
+        Ok(())
+    })
 }
 
 /// What is kept of event logs.

@@ -56,6 +56,7 @@ const TABLE_GROUP_LIMIT: u32 = SYSTEM + 34;
 const TABLE_PROJECT: u32 = SYSTEM + 35;
 const TABLE_PROJECT_VOLUME: u32 = SYSTEM + 36;
 const TABLE_TRANSFERS: u32 = SYSTEM + 37;
+const TABLE_MIRRORS: u32 = SYSTEM + 38;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -236,6 +237,11 @@ pub fn schedule(dir: NodeId) -> Key {
 /// The places that a volume is backed up to.
 pub fn backups(volume: u32) -> Key {
     build(TABLE_BACKUPS, u64::from(volume), 0, &[])
+}
+
+/// What is kept of a volume's mirrors.
+pub fn mirrors(volume: u32) -> Key {
+    build(TABLE_MIRRORS, u64::from(volume), 0, &[])
 }
 
 /// An entry of a volume's recycle bin by its stamp (nanoseconds since 1970, unique in the volume,
@@ -857,6 +863,8 @@ pub enum Table {
     ProjectVolume,
     /// What went through doors.
     Transfers,
+    /// What is kept of mirrors.
+    Mirrors,
 }
 
 /// The range of a system table.
@@ -899,6 +907,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::Project => TABLE_PROJECT,
         Table::ProjectVolume => TABLE_PROJECT_VOLUME,
         Table::Transfers => TABLE_TRANSFERS,
+        Table::Mirrors => TABLE_MIRRORS,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }
@@ -941,7 +950,9 @@ pub fn owner(key: &[u8]) -> Option<u32> {
         TABLE_EVENTS | TABLE_LOG_HEAD if id == WHOLE_CELL => None,
         TABLE_EVENTS | TABLE_LOG_HEAD => Some(id as u32),
         TABLE_SNAPSHOT | TABLE_TALLY => Some((id >> 32) as u32),
-        TABLE_BIN | TABLE_BACKUPS | TABLE_OWNED | TABLE_OWNER_LIMIT | TABLE_UNCOUNTED => Some(id as u32),
+        TABLE_BIN | TABLE_BACKUPS | TABLE_MIRRORS | TABLE_OWNED | TABLE_OWNER_LIMIT | TABLE_UNCOUNTED => {
+            Some(id as u32)
+        }
         table if table >= SYSTEM => None,
         number => Some(number & !(HISTORY | DEADLIST)),
     }

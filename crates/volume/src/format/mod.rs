@@ -9,6 +9,7 @@ pub mod flows;
 pub mod groups;
 pub mod inode;
 pub mod keys;
+pub mod mirrors;
 mod numbers;
 pub mod owned;
 pub mod projects;

@@ -4,6 +4,7 @@ use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
 use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, Stats, VolumeRecord};
 use crate::format::keys::EpochPair;
+use crate::format::mirrors::MirrorsRecord;
 use crate::format::projects::ProjectRecord;
 use crate::format::samples::Sampling;
 use crate::format::schedule::ScheduleRecord;
@@ -79,6 +80,8 @@ pub(crate) enum Effect {
     Schedule(NodeId, Option<ScheduleRecord>),
     /// The volume has these backups now.
     Backups(u32, BackupsRecord),
+    /// This is kept of the volume's mirrors now.
+    Mirrors(u32, MirrorsRecord),
     /// A volume was made, with the next number.
     NewVolume(u32, Box<VolumeRecord>),
     /// The volume has no name any more; its records are freed in steps.
@@ -154,8 +157,8 @@ impl State {
             Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
-            Effect::Backups(volume, record) if record.0.is_empty() => drop(self.backups.remove(&volume)),
-            Effect::Backups(volume, record) => drop(self.backups.insert(volume, record)),
+            Effect::Backups(volume, record) => self.set_backups(volume, record),
+            Effect::Mirrors(volume, record) => drop(self.mirrors.insert(volume, record)),
             Effect::SetQuota(dir, quota) => self.quotas.set(QuotaOf::Dir(dir), quota),
             Effect::Project(id, record) => self.set_project(id, record.map(|record| *record)),
             Effect::ProjectOf(volume, project, used) => self.set_project_of(volume, project, used),
@@ -186,6 +189,13 @@ impl State {
             Effect::DropQuota(dir) => _ = self.quotas.remove(QuotaOf::Dir(dir)),
             Effect::Change(node, change) => self.change_content(node, change, dead),
             Effect::Applied { node, last, size, allocated } => self.applied(node, last, (size, allocated)),
+        }
+    }
+
+    fn set_backups(&mut self, volume: u32, record: BackupsRecord) {
+        match record.0.is_empty() {
+            true => drop(self.backups.remove(&volume)),
+            false => drop(self.backups.insert(volume, record)),
         }
     }
 
@@ -238,6 +248,7 @@ impl State {
         self.snapshots.drop_volume(id);
         self.bins.drop_volume(id);
         self.schedules.drop_volume(id);
+        self.mirrors.remove(&id);
         let parts = self.uploads.drop_volume(id);
         self.release_parts(parts);
     }

@@ -33,6 +33,7 @@ use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
 use crate::format::inode::PoolRecord;
 use crate::format::keys::{self, EpochPair, Key};
+use crate::format::mirrors::MirrorsRecord;
 use crate::format::samples::Sampling;
 use crate::state::events::EventLogs;
 use crate::state::overlay::Overlay;
@@ -125,6 +126,8 @@ pub struct State {
     pub schedules: Schedules,
     /// Backups of volumes.
     pub backups: BTreeMap<u32, BackupsRecord>,
+    /// What is kept of volumes' mirrors.
+    pub mirrors: BTreeMap<u32, MirrorsRecord>,
     /// Scrubbing of pools: when, and with which result.
     pub scrubs: Scrubs,
     /// Snapshots, the data that they hold, and views of them.

@@ -58,6 +58,7 @@ const REQUESTS: &str = r#"
 {"request":"host-show","name":"node"}
 {"request":"mirror-list"}
 {"request":"mirror-note","volume":"VOLUME","to":"h:1","copy":"c","compared":null}
+{"request":"mirror-proven","volume":"VOLUME","to":"h:1","copy":"c","proven":null}
 {"request":"mirror-set","mirror":{"volume":"VOLUME","to":"h:1","key":null,"copy":"c","every_secs":9,"bytes_per_sec":0,"keep":"1d","since_secs":0,"is_copy":false}}
 {"request":"mirror-unset","volume":"VOLUME","to":"h:1","copy":"c"}
 {"request":"pool-create","name":"new","layout":"1","stores":["/nowhere"],"force":false}

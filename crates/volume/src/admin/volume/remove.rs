@@ -93,6 +93,9 @@ fn detach(
         tx.st.schedules.iter().map(|(d, ..)| d).filter(|d| d.volume() == id).collect();
     schedules.into_iter().for_each(|dir| tx.drop_schedule(dir));
     tx.drop_backups(id);
+    if tx.st.mirrors.contains_key(&id) {
+        tx.remove(keys::mirrors(id));
+    }
     tx.put_project_of(id, None, Stats::default());
     if let Some(path) = path {
         unpublish_volume(tx, &v.name, path);
