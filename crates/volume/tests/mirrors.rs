@@ -1,7 +1,7 @@
-//! What a cell keeps of mirrors: what copies have proven.
+//! What a cell knows of mirrors: what copies have proven, and what they lack.
 
 use crate::rig::Rig;
-use leeward_volume::admin::{self, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven};
+use leeward_volume::admin::{self, Backlog, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven};
 
 const OTHER: &str = "standby.example.org:7433";
 
@@ -54,4 +54,32 @@ fn what_a_copy_has_proven_is_kept_as_long_as_the_mirror_is() {
     rig.reopen();
     assert_eq!(proven(&rig), [("one".to_owned(), None), ("two".to_owned(), None)]);
     assert_eq!(rig.findings(), []);
+}
+
+#[test]
+fn what_a_copy_lacks_is_counted() {
+    let rig = rig(&["one"]);
+    let lacks = || rig.admin(&admin::MirrorList).mirrors.remove(0).lacks;
+    let take = |name: &str| {
+        let name = format!("{}{name}", mirror("one").snapshot_prefix());
+        rig.admin(&admin::SnapCreate { path: "/v".into(), name })
+    };
+    rig.dir("v/d");
+    (0..10).for_each(|n| _ = rig.file(&format!("v/d/{n}"), b"some"));
+    assert_eq!(lacks(), Backlog { snapshots: 0, changes: 11 }, "nothing is proven: all there is");
+    let first = take("1");
+    assert_eq!(lacks(), Backlog { snapshots: 1, changes: 11 });
+    rig.admin(&note("one", Some(Proven { snapshot: first.name, time_secs: first.time_secs })));
+    assert_eq!(lacks(), Backlog::default());
+
+    (0..4).for_each(|n| rig.unlink(&format!("v/d/{n}")));
+    rig.idle();
+    let changed = lacks();
+    assert!(changed.snapshots == 0 && (8..30).contains(&changed.changes), "{changed:?}");
+    rig.admin(&admin::SnapCreate { path: "/v".into(), name: "of-a-user".into() });
+    assert_eq!(lacks(), changed, "what a user takes does not travel");
+    let second = take("2");
+    assert_eq!(lacks(), Backlog { snapshots: 1, ..changed });
+    rig.admin(&note("one", Some(Proven { snapshot: second.name, time_secs: second.time_secs })));
+    assert_eq!(lacks(), Backlog::default());
 }

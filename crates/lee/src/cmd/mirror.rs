@@ -335,6 +335,7 @@ fn status(all: &[MirrorStatus]) -> String {
         ("EVERY", Side::Right),
         ("STATE", Side::Left),
         ("PROVEN", Side::Right),
+        ("BACKLOG", Side::Right),
         ("SENT", Side::Right),
         ("RATE", Side::Right),
         ("AT WORK", Side::Left),
@@ -356,7 +357,7 @@ fn status(all: &[MirrorStatus]) -> String {
     text
 }
 
-fn row(m: &MirrorStatus) -> [String; 9] {
+fn row(m: &MirrorStatus) -> [String; 10] {
     [
         printable(&m.mirror.volume),
         printable(&m.mirror.to),
@@ -364,6 +365,7 @@ fn row(m: &MirrorStatus) -> [String; 9] {
         when::interval(m.mirror.every_secs),
         state(m).into(),
         m.age_secs.map_or_else(|| "nothing yet".into(), when::ago),
+        m.backlog_in_words(),
         size::bytes(m.sent_bytes),
         format!("{}/s", size::bytes(m.rate)),
         at_work(m),

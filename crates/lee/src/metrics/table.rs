@@ -538,6 +538,18 @@ pub const METRICS: &[Metric] = &[
         }
     })
     .by(&["volume", "to"]),
+    gauge("leeward_mirror_backlog_changes", "Records and pieces of data that a copy lacks: what has changed since its newest proven snapshot.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.backlog.changes);
+    })
+    .by(&["volume", "to"]),
+    gauge("leeward_mirror_backlog_snapshots", "Snapshots that a mirror has taken and not sent to their end.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.backlog.snapshots);
+    })
+    .by(&["volume", "to"]),
+    gauge("leeward_mirror_left_seconds", "Time that a pass at work still needs, at its rate so far; 0: none is at work, or it is not known yet.", |s, out| {
+        of_mirrors(s, out, |mirror| mirror.left_secs.unwrap_or(0));
+    })
+    .by(&["volume", "to"]),
     counter("leeward_mirror_passes_total", "Passes that brought a copy up to date.", |s, out| {
         of_mirrors(s, out, |mirror| mirror.passes);
     })

@@ -18,10 +18,11 @@ mod switch;
 
 use crate::control::ShownToken;
 use crate::control::server::failure;
+use crate::size;
 use leeward_env::{Env, Nanos};
 use leeward_remote::Client;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, Failure, MirrorInfo, Progress};
+use leeward_volume::admin::{self, Backlog, Failure, MirrorInfo, Progress};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -110,6 +111,9 @@ pub struct MirrorStatus {
     pub age_secs: Option<i64>,
     /// Whether that is more than twice the interval and a minute.
     pub late: bool,
+    /// What the copy lacks of what is here.
+    #[serde(default)]
+    pub backlog: Backlog,
     /// What a pass at work does.
     pub progress: Option<Progress>,
     /// Seconds until it has done that, by how it went so far.
@@ -142,6 +146,20 @@ impl MirrorStatus {
     /// Whether an operator must look at it.
     pub fn is_bad(&self) -> bool {
         self.late || matches!(self.state, MirrorState::Failing | MirrorState::Promoted)
+    }
+
+    /// What the copy lacks, such as `1,204 changes, 1 snapshot`: changes in the snapshots that are
+    /// to be sent, and since.
+    pub fn backlog_in_words(&self) -> String {
+        let counted =
+            |n: u64, what: &str| format!("{} {what}{}", size::count(n), if n == 1 { "" } else { "s" });
+        match self.backlog {
+            Backlog { snapshots: 0, changes: 0 } => "none".into(),
+            Backlog { snapshots: 0, changes } => counted(changes, "change"),
+            Backlog { snapshots, changes } => {
+                format!("{}, {}", counted(changes, "change"), counted(snapshots, "snapshot"))
+            }
+        }
     }
 }
 
@@ -497,6 +515,7 @@ fn shown(mut mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorS
         proven_secs: proven.as_ref().map(|proven| proven.time_secs),
         proven: proven.map(|proven| proven.snapshot),
         age_secs,
+        backlog: std::mem::take(&mut mirror.lacks),
         progress,
         left_secs,
         sent_bytes: state.sent_bytes,
@@ -510,5 +529,62 @@ fn shown(mut mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorS
         set_aside: state.set_aside,
         error: state.error.or(differs),
         mirror,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leeward_volume::admin::Proven;
+
+    const NOW: i64 = 1_795_770_564;
+
+    fn mirror() -> MirrorInfo {
+        MirrorInfo {
+            every_secs: 60,
+            since_secs: NOW - 1000,
+            last_proven: Some(Proven { snapshot: "mirror-1".into(), time_secs: NOW - 100 }),
+            lacks: Backlog { snapshots: 1, changes: 1204 },
+            ..MirrorInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_age_is_that_of_what_is_proven_whoever_has_sent_it() {
+        let of = |mirror| shown(mirror, State::default(), 5 * SECOND, NOW);
+        let status = of(mirror());
+        assert_eq!((status.proven.as_deref(), status.age_secs), (Some("mirror-1"), Some(100)));
+        assert!(!status.late);
+        let old = Some(Proven { snapshot: "mirror-1".into(), time_secs: NOW - 181 });
+        assert!(of(MirrorInfo { last_proven: old, ..mirror() }).late);
+        let never = of(MirrorInfo { last_proven: None, ..mirror() });
+        assert_eq!((never.age_secs, never.late), (None, true), "it is old since it was made");
+        let text = serde_json::to_string(&status).expect("JSON");
+        assert_eq!(text.matches("\"proven\"").count(), 1, "{text}");
+        assert_eq!(serde_json::from_str::<MirrorStatus>(&text).expect("the same"), status);
+    }
+
+    #[test]
+    fn a_pass_needs_as_long_for_the_rest_as_for_what_it_has_done() {
+        let progress = |done, total| Some(Progress { phase: "inodes".into(), done, total });
+        let left = |progress, running| {
+            let state = State { running, progress, phase_begun: 2 * SECOND, ..State::default() };
+            shown(mirror(), state, 12 * SECOND, NOW).left_secs
+        };
+        assert_eq!(left(progress(200, 1000), true), Some(40));
+        assert_eq!(left(progress(0, 1000), true), None, "nothing is done yet");
+        assert_eq!(left(progress(200, 0), true), None, "nobody knows how much there is");
+        assert_eq!(left(progress(200, 1000), false), None);
+    }
+
+    #[test]
+    fn a_backlog_is_said_in_words() {
+        let words = |snapshots, changes| {
+            let lacks = Backlog { snapshots, changes };
+            shown(MirrorInfo { lacks, ..mirror() }, State::default(), 0, NOW).backlog_in_words()
+        };
+        assert_eq!(words(0, 0), "none");
+        assert_eq!(words(0, 1), "1 change");
+        assert_eq!(words(2, 1204), "1,204 changes, 2 snapshots");
     }
 }

@@ -10,17 +10,10 @@ const NUMBER_DIGITS: usize = 8;
 /// And the time, such as `2026-11-27T09:09:24.362Z`.
 const TIME_BYTES: usize = 24;
 
-/// The beginning of the names of a mirror's snapshots: each has its own.
-pub fn prefix(mirror: &MirrorInfo) -> String {
-    let bytes = mirror.to.bytes().chain([0]).chain(mirror.copy.bytes());
-    let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    format!("{PREFIX}{hash:08x}-")
-}
-
 /// The name of a snapshot that is taken at this time.
 pub fn new_name(mirror: &MirrorInfo, wall: Nanos) -> String {
     let second = dates::second((wall / 1_000_000_000) as i64);
-    format!("{}{}.{:03}Z", prefix(mirror), second.trim_end_matches('Z'), wall / 1_000_000 % 1000)
+    format!("{}{}.{:03}Z", mirror.snapshot_prefix(), second.trim_end_matches('Z'), wall / 1_000_000 % 1000)
 }
 
 /// The prefix of a snapshot that some mirror has taken, perhaps one of another cell.
@@ -45,9 +38,9 @@ mod tests {
         };
         let (one, other) = (mirror("one"), mirror("other"));
         let name = new_name(&one, 1_795_770_564_362_999_999);
-        assert_eq!(name, format!("{}2026-11-27T09:09:24.362Z", prefix(&one)));
-        assert_eq!(prefix_of(&name), Some(&*prefix(&one)));
-        assert_ne!(prefix(&one), prefix(&other));
+        assert_eq!(name, format!("{}2026-11-27T09:09:24.362Z", one.snapshot_prefix()));
+        assert_eq!(prefix_of(&name), Some(&*one.snapshot_prefix()));
+        assert_ne!(one.snapshot_prefix(), other.snapshot_prefix());
         for own in
             ["mirror-", "mirror-1", "mirror-0123456x-2026-11-27T09:09:24.362Z", "mirror-01234567-today"]
         {

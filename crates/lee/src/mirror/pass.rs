@@ -3,7 +3,7 @@
 //! The snapshot that the copy shows stays on both sides: the next stream goes on from it. One that
 //! was not sent to its end is sent again first: the copy may have most of it.
 
-use super::names::{PREFIX, new_name, prefix};
+use super::names::{PREFIX, new_name};
 use super::other::{Other, STREAM_PIECE_BYTES};
 use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
@@ -152,7 +152,7 @@ impl Shared {
 
     /// The mirror's own snapshots here, oldest first.
     pub(super) fn own(&self, mirror: &MirrorInfo, at: &str) -> Result<Vec<SnapInfo>, Failure> {
-        let prefix = prefix(mirror);
+        let prefix = mirror.snapshot_prefix();
         Ok(self.snapshots(at)?.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect())
     }
 

@@ -1,6 +1,6 @@
 //! Snapshots that mirrors have taken and nobody needs are removed: here, and in the other cell.
 
-use super::names::{prefix, prefix_of};
+use super::names::prefix_of;
 use super::other::Other;
 use super::{SECOND, Shared};
 use crate::control::server::failure;
@@ -35,7 +35,7 @@ impl Shared {
         let set_aside = there.iter().filter(|snap| snap.name.starts_with(SET_ASIDE));
         let set_aside = set_aside.max_by_key(|snap| snap.epoch).map(|snap| snap.name.clone());
         self.note(mirror, |state| state.set_aside = set_aside);
-        let prefix = prefix(mirror);
+        let prefix = mirror.snapshot_prefix();
         let mut there: Vec<SnapInfo> =
             there.into_iter().filter(|snap| snap.name.starts_with(&prefix)).collect();
         there.sort_by_key(|snap| (snap.time_secs, snap.epoch));
@@ -63,7 +63,7 @@ impl Shared {
         let (mut own, mut reach) = (Vec::new(), kept(mirror)?.reach_secs());
         for other in of_volume {
             reach = reach.max(kept(&other)?.reach_secs());
-            own.push(prefix(&other));
+            own.push(other.snapshot_prefix());
         }
         let now = (self.env.wall() / SECOND) as i64;
         for old in outlived(self.snapshots(at)?, &own, now, reach) {

@@ -11,7 +11,9 @@ use crate::format::schedule::Keep;
 use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::state::Effect;
+use crate::stream::OF_MIRRORS;
 use leeward_env::{Ctx, hex};
+use leeward_fs::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Shortest interval.
@@ -47,6 +49,39 @@ pub struct MirrorInfo {
     /// The newest snapshot that the copy has shown and proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_proven: Option<Proven>,
+    /// What the copy lacks.
+    #[serde(default, skip_serializing_if = "Backlog::is_empty")]
+    pub lacks: Backlog,
+}
+
+/// What a copy lacks that is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backlog {
+    /// Snapshots that the mirror has taken and not sent to their end.
+    pub snapshots: u64,
+    /// Records and pieces of data that have changed since what the copy has proven; of a copy that
+    /// has proven nothing all files and directories.
+    pub changes: u64,
+}
+
+impl Backlog {
+    /// Whether the copy lacks nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Backlog::default()
+    }
+}
+
+impl MirrorInfo {
+    /// The names of the snapshots that this mirror takes begin with this: each has its own.
+    pub fn snapshot_prefix(&self) -> String {
+        snapshot_prefix(&self.to, &self.copy)
+    }
+}
+
+fn snapshot_prefix(to: &str, copy: &str) -> String {
+    let bytes = to.bytes().chain([0]).chain(copy.bytes());
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    format!("{OF_MIRRORS}{hash:08x}-")
 }
 
 /// A snapshot that a copy has shown and proven.
@@ -256,7 +291,13 @@ impl Request for MirrorList {
     type Reply = MirrorInfos;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfos, Failure> {
-        Ok(MirrorInfos { mirrors: shard.mirrors() })
+        let mut mirrors = shard.mirrors();
+        for mirror in mirrors.iter_mut().filter(|mirror| !mirror.is_copy) {
+            // it may be removed meanwhile
+            let Ok(id) = shard.volume_named(&mirror.volume) else { continue };
+            mirror.lacks = shard.backlog(id, mirror);
+        }
+        Ok(MirrorInfos { mirrors })
     }
 }
 
@@ -281,6 +322,23 @@ impl Shard {
         })
     }
 
+    /// What the copy of a mirror lacks.
+    fn backlog(&self, volume: u32, mirror: &MirrorInfo) -> Backlog {
+        let prefix = mirror.snapshot_prefix();
+        let proven = mirror.last_proven.as_ref();
+        let proven = proven.and_then(|p| self.root_snapshot(volume, p.snapshot.as_bytes()));
+        let proven = proven.map(|(epoch, _)| epoch);
+        let changes = match proven {
+            Some(epoch) => self.lock().snapshots.changed_since(volume, epoch),
+            None => self.usage(NodeId::new(volume, 1)).map_or(0, |all| all.files + all.dirs),
+        };
+        let since = proven.unwrap_or(0);
+        let st = self.lock();
+        let of_root = st.snapshots.of_dir(volume, 1).into_iter().flatten();
+        let left = of_root.filter(|(name, epoch)| name.starts_with(prefix.as_bytes()) && **epoch > since);
+        Backlog { snapshots: left.count() as u64, changes }
+    }
+
     fn mirrors(&self) -> Vec<MirrorInfo> {
         let st = self.lock();
         let volumes = st.volumes.iter().filter(|(_, v)| !v.removing);
@@ -302,6 +360,7 @@ impl Shard {
             last_proven: kept
                 .and_then(|kept| kept.proven_by(&mirror.to, &mirror.copy))
                 .map(|proven| Proven { snapshot: proven.snapshot.clone(), time_secs: proven.time_secs }),
+            lacks: Backlog::default(),
         });
         info.collect()
     }

@@ -350,6 +350,15 @@ impl Snapshots {
         v.seen_alone_by(epoch).fold(Tally::default(), |sum, (_, t)| sum.plus(t))
     }
 
+    /// How many records and pieces of data of a volume are not what they were at the end of this
+    /// epoch, of which there is a snapshot.
+    pub fn changed_since(&self, volume: u32, epoch: u32) -> u64 {
+        let Some(v) = self.volumes.get(&volume) else { return 0 };
+        let died = v.tallies.range(EpochPair { death: epoch + 1, birth: 0 }..);
+        let differ = died.filter(|(pair, _)| pair.birth <= epoch);
+        differ.map(|(_, tally)| tally.records.max(0) as u64).sum()
+    }
+
     /// Whether a snapshot sees records that lived in these epochs.
     pub fn is_seen(&self, volume: u32, pair: EpochPair) -> bool {
         self.volumes.get(&volume).is_some_and(|v| v.is_seen(pair))

@@ -89,15 +89,23 @@ fn mirrors_table(all: &[MirrorStatus]) -> Markup {
         ("Volume", Side::Left),
         ("To", Side::Left),
         ("Newest proven", Side::Left),
+        ("Backlog", Side::Left),
         ("How it goes", Side::Left),
     ];
     let row = |one: &MirrorStatus| {
+        let left = one.left_secs.map(|secs| format!("sending, {secs} s left"));
         let how = match (&one.error, one.is_bad()) {
             (Some(error), _) => html! { strong { (error) } },
             (None, true) => html! { strong { "late" } },
-            (None, false) => text("well"),
+            (None, false) => text(left.unwrap_or_else(|| "well".into())),
         };
-        vec![text(&one.mirror.volume), text(&one.mirror.to), text(age(one.age_secs)), how]
+        vec![
+            text(&one.mirror.volume),
+            text(&one.mirror.to),
+            text(age(one.age_secs)),
+            text(one.backlog_in_words()),
+            how,
+        ]
     };
     let rows: Vec<Vec<Markup>> = all.iter().map(row).collect();
     table("Mirrors", &columns, &rows, "None: `lee mirror add VOLUME --to CELL` keeps one.")
