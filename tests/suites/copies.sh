@@ -305,6 +305,18 @@ its_age_is_known_while_the_other_cell_is_away() {
   [ "$(field proven)" != "$proven" ] && [ "$(field proven)" != null ]
 }
 
+# The cell that has the copy says how old it is, and from where, while the other one is away.
+the_copy_alone_says_how_old_it_is() {
+  cell_stop
+  there mirror status vol >"$WORK/status"
+  grep -q '^vol  *vol  *here  *1h  *copy ' "$WORK/status" || { cat "$WORK/status"; return 1; }
+  there mirror status vol --json | python3 -c 'import json, sys
+[copy] = json.load(sys.stdin)["copies"]
+assert copy["snapshot"].startswith("mirror-") and copy["age_secs"] >= 0 and not copy["late"], copy'
+  there volume show vol | grep -q '^copy .*shows snapshot mirror-.*; of volume vol of here'
+  cell_start
+}
+
 its_host_does_nothing_else() {
   local token
   mkdir -p "$WORK/other"
@@ -366,6 +378,9 @@ a_mirror_on_this_machine() {
 a_promoted_copy_is_said() {
   there mirror promote vol
   echo new >"$WORK/there/mnt/vol/new"
+  there mirror status vol >"$WORK/status"
+  grep -q '^NOTE volume vol, .* was one of volume vol of here; promoted .* (by hand) as snapshot mirror-' "$WORK/status" || { cat "$WORK/status"; return 1; }
+  there volume show vol | grep -q '^copy .*promoted .* (by hand)'
   if lee mirror run vol 2>"$WORK/refused"; then return 1; fi
   grep -q 'was promoted' "$WORK/refused"
   [ "$(field state)" = promoted ]
@@ -594,7 +609,7 @@ there_up
 # COPIES_CASES: only these, which need nothing of others.
 if [ -z "${COPIES_CASES:-}" ]; then run everything_travels everything_travels; fi
 for case in ${COPIES_CASES:-changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
-  a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
+  a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_age_is_known_while_the_other_cell_is_away the_copy_alone_says_how_old_it_is its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
   roles_change_back what_a_cut_switch_left_stays roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
   run "$case" "$case"
 done

@@ -262,6 +262,7 @@ mod tests {
             audit_days: 0,
             public: false,
             copy: None,
+            origin: None,
             snapshot_users: Vec::new(),
             snapshot_groups: Vec::new(),
             pool: pool.into(),

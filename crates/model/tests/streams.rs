@@ -14,7 +14,7 @@ use leeward_model::Profile;
 use leeward_model::crash::{CrashPoint, CrashTarget, Death, Moment};
 use leeward_model::generate::{Generator, Rng};
 use leeward_model::harness::{Harness, Target};
-use leeward_volume::admin::{self, Failure, Pipe, Request, Streamed};
+use leeward_volume::admin::{self, Failure, Pipe, Request, Sender, Streamed};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 
@@ -150,7 +150,7 @@ fn send_of(volume: &str, cell: &SimCell, from: Option<&str>, name: &str) -> (std
 
 fn receive(cell: &SimCell, file: &std::fs::File) -> Result<Streamed, Failure> {
     let pipe = Pipe::of(file);
-    ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe, instead: false })
+    ask(cell, &admin::SnapReceive { volume: "copy".into(), pipe, instead: false, sender: Sender::default() })
 }
 
 /// A cell with a copy that has received nothing.
@@ -587,7 +587,12 @@ fn receive_while(
     file: &std::fs::File,
     meanwhile: &mut dyn FnMut(admin::Progress),
 ) -> Result<Streamed, Failure> {
-    let request = admin::SnapReceive { volume: "copy".into(), pipe: Pipe::of(file), instead: false };
+    let request = admin::SnapReceive {
+        volume: "copy".into(),
+        pipe: Pipe::of(file),
+        instead: false,
+        sender: Sender::default(),
+    };
     copy.cell.admin(&request, meanwhile)
 }
 
@@ -665,7 +670,8 @@ fn a_copy_that_is_promoted_receives_nothing() {
         let mut sending = None;
         let promote = admin::VolumePromote { name: "copy".into(), handed_over: None };
         let promoted = to.cell.admin(&promote, &mut |_| {
-            let request = admin::SnapReceive { volume: "copy".into(), pipe, instead: true };
+            let request =
+                admin::SnapReceive { volume: "copy".into(), pipe, instead: true, sender: Sender::default() };
             let sending = sending.get_or_insert_with(|| scope.spawn(move || ask(to, &request)));
             // one that waits for the promotion is not waited for
             let patience = std::time::Instant::now();

@@ -2,6 +2,7 @@
 
 use crate::rig::Rig;
 use leeward_volume::admin::{self, Backlog, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven};
+use std::time::Duration;
 
 const OTHER: &str = "standby.example.org:7433";
 
@@ -82,4 +83,78 @@ fn what_a_copy_lacks_is_counted() {
     assert_eq!(lacks(), Backlog { snapshots: 1, ..changed });
     rig.admin(&note("one", Some(Proven { snapshot: second.name, time_secs: second.time_secs })));
     assert_eq!(lacks(), Backlog::default());
+}
+
+/// A cell with an empty copy `c`.
+fn with_copy() -> Rig {
+    let rig = Rig::new();
+    let volume = admin::VolumeCreate { name: "c".into(), at: "/c".into(), uid: 0, gid: 0, pool: None };
+    rig.admin(&admin::CopyCreate { volume });
+    rig
+}
+
+/// Sends a snapshot of `v` to the copy, every minute as it says.
+fn bring(from: &Rig, name: &str, to: &Rig) {
+    from.admin(&admin::SnapCreate { path: "/v".into(), name: name.into() });
+    let shown = to.admin(&admin::VolumeShow { name: "c".into() }).copy.and_then(|copy| copy.snapshot);
+    let file = tempfile::tempfile().expect("a file");
+    let pipe = admin::Pipe::of(&file);
+    let send = admin::SnapSend { volume: "v".into(), name: name.into(), from: shown, part: None, pipe };
+    from.admin(&send);
+    let sender = admin::Sender { cell: "site-a".into(), every_secs: 60 };
+    let pipe = admin::Pipe::of(&file);
+    to.admin(&admin::SnapReceive { volume: "c".into(), pipe, instead: false, sender });
+}
+
+#[test]
+fn a_copy_says_how_old_it_is_and_where_it_came_from_also_when_it_is_none_any_more() {
+    let (from, mut to) = (rig(&[]), with_copy());
+    let status = |rig: &Rig| rig.admin(&admin::CopyList).copies.remove(0);
+    let advance = |secs| [&from, &to].into_iter().for_each(|rig| rig.env.advance(Duration::from_secs(secs)));
+    advance(1000);
+    let empty = status(&to);
+    assert_eq!((empty.snapshot, empty.late, empty.origin), (None, false, admin::Origin::default()));
+    assert!(empty.age_secs >= Some(1000));
+
+    from.file("v/f", b"some");
+    bring(&from, "one", &to);
+    let taken = from.now_secs();
+    advance(170);
+    let origin = admin::Origin { cell: "site-a".into(), volume: "v".into(), every_secs: 60, promoted: None };
+    to.reopen();
+    let young = status(&to);
+    assert_eq!((young.snapshot.as_deref(), young.late, &young.origin), (Some("one"), false, &origin));
+    to.env.advance(Duration::from_secs(30));
+    let old = status(&to);
+    assert!(old.late && old.age_secs >= Some(190), "{old:?}");
+
+    let promoted = to.now_secs();
+    to.admin(&admin::VolumePromote { name: "c".into(), handed_over: None });
+    to.reopen();
+    let status = status(&to);
+    assert_eq!((status.snapshot, status.age_secs, status.late), (None, None, false));
+    let how = status.origin.promoted.clone().expect("it was promoted");
+    assert_eq!((how.snapshot.as_str(), how.handed_over), ("one", false));
+    assert!((how.time_secs - taken).abs() <= 1 && (how.at_secs - promoted).abs() <= 1, "{how:?}");
+    let shown = to.admin(&admin::VolumeShow { name: "c".into() });
+    assert_eq!(shown.origin, Some(status.origin));
+    to.admin(&admin::VolumeRemove { name: "c".into() });
+    assert_eq!(to.admin(&admin::CopyList).copies, []);
+    to.reopen();
+    to.clean();
+}
+
+#[test]
+fn a_switch_that_is_taken_back_says_nothing_of_a_promotion() {
+    let rig = rig(&[]);
+    rig.admin(&admin::VolumeDemote { name: "v".into(), snapshot: "mirror-last".into() });
+    let promote = |handed_over: Option<&str>| {
+        let handed_over = handed_over.map(Into::into);
+        rig.admin(&admin::VolumePromote { name: "v".into(), handed_over });
+        rig.admin(&admin::CopyList).copies
+    };
+    assert_eq!(promote(Some("mirror-last")), []);
+    rig.admin(&admin::VolumeDemote { name: "v".into(), snapshot: "mirror-again".into() });
+    let how = promote(None).remove(0).origin.promoted.expect("by hand: there may be two");
+    assert_eq!((how.snapshot.as_str(), how.handed_over), ("mirror-again", false));
 }

@@ -5,11 +5,11 @@ use crate::control::ShownToken;
 use crate::control::client::{Client, Unreached};
 use crate::enrol;
 use crate::fail::Fail;
-use crate::mirror::{MirrorCall, MirrorState, MirrorStatus, Which};
+use crate::mirror::{MirrorCall, MirrorState, MirrorStatus, Which, late_copy};
 use crate::output::{self, Side, Table, printable};
 use crate::progress::Bar;
 use crate::{locate, mounts, size, when};
-use leeward_volume::admin::{self, MirrorInfo};
+use leeward_volume::admin::{self, CopyStatus, MirrorInfo};
 use serde_json::json;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::Path;
@@ -49,7 +49,7 @@ const TOKEN: &str = "LEE_MIRROR_TOKEN";
 enum Action {
     /// Keep a copy of a volume up to date; again: change how
     Add(AddArgs),
-    /// Show how old each copy is, what is being sent, and what went wrong
+    /// Show how old each copy is, there and here, what is being sent, and what went wrong
     #[command(visible_alias = "list")]
     Status {
         /// The volume [default: all]
@@ -137,10 +137,7 @@ impl OneArgs {
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::Add(args) => add(invocation, args),
-        Action::Status { volume } => {
-            let all = ask(invocation, MirrorCall::Status { which: Which { volume, to: None } })?;
-            show(invocation, &all, || status(&all))
-        }
+        Action::Status { volume } => show_status(invocation, volume.as_ref()),
         Action::Run(args) => {
             let all = ask(invocation, MirrorCall::Run { which: args.which()? })?;
             show(invocation, &all, || lines(&all, |m| format!("{} is up to date: {}", copy_of(m), sent(m))))
@@ -286,6 +283,34 @@ fn ask(invocation: &Invocation, call: MirrorCall) -> Result<Vec<MirrorStatus>, F
     answer
 }
 
+/// Shows mirrors, and copies that are here: of one volume, or all.
+fn show_status(invocation: &Invocation, volume: Option<&String>) -> Result<(), Fail> {
+    let is_meant = |name: &String| volume.is_none_or(|volume| volume == name);
+    let mut all = ask(invocation, MirrorCall::Status { which: Which::default() })?;
+    all.retain(|m| is_meant(&m.mirror.volume));
+    let now = (invocation.env.wall() / 1_000_000_000) as i64;
+    let volumes = invocation.ask("mirror status", &admin::VolumeList)?.volumes;
+    let meant = volumes.iter().filter(|volume| is_meant(&volume.name));
+    let copies: Vec<CopyStatus> = meant.filter_map(|volume| CopyStatus::of(volume, now)).collect();
+    if let Some(volume) = volume.filter(|_| all.is_empty() && copies.is_empty()) {
+        let volume = printable(volume);
+        return Err(Fail::new(format!(
+            "volume {volume} has no mirror, and is no copy: see lee mirror status"
+        )));
+    }
+    output::show(invocation.format, &json!({ "copies": copies, "mirrors": all }), || {
+        let mut text = String::new();
+        if !all.is_empty() || copies.is_empty() {
+            text.push_str(&status(&all));
+        }
+        if !copies.is_empty() {
+            let gap = if text.is_empty() { "" } else { "\n" };
+            text.push_str(&format!("{gap}{}", copies_here(&copies, now)));
+        }
+        text
+    })
+}
+
 fn show(invocation: &Invocation, all: &[MirrorStatus], text: impl FnOnce() -> String) -> Result<(), Fail> {
     output::show(invocation.format, &json!({ "mirrors": all }), text)
 }
@@ -370,6 +395,49 @@ fn row(m: &MirrorStatus) -> [String; 10] {
         format!("{}/s", size::bytes(m.rate)),
         at_work(m),
     ]
+}
+
+/// Copies of volumes of other cells that are here, and what was one.
+fn copies_here(copies: &[CopyStatus], now: i64) -> String {
+    let columns = [
+        ("COPY HERE", Side::Left),
+        ("OF", Side::Left),
+        ("FROM", Side::Left),
+        ("EVERY", Side::Right),
+        ("STATE", Side::Left),
+        ("PROVEN", Side::Right),
+    ];
+    let known = |text: &String| if text.is_empty() { "-".into() } else { printable(text) };
+    let row = |copy: &CopyStatus| {
+        let every = copy.origin.every_secs;
+        let age = match &copy.origin.promoted {
+            Some(promoted) => when::ago(now - promoted.time_secs),
+            None if copy.snapshot.is_none() => "nothing yet".into(),
+            None => copy.age_secs.map_or_else(|| "-".into(), when::ago),
+        };
+        [
+            printable(&copy.volume),
+            known(&copy.origin.volume),
+            known(&copy.origin.cell),
+            if every == 0 { "-".into() } else { when::interval(every) },
+            match &copy.origin.promoted {
+                Some(_) => "promoted".into(),
+                None if copy.late => "late".into(),
+                None => "copy".into(),
+            },
+            age,
+        ]
+    };
+    let mut text = Table::new(&columns).rows(copies, row).to_string();
+    for copy in copies.iter().filter(|copy| copy.late) {
+        text.push_str(&format!("ALARM {}\n", printable(&late_copy(copy))));
+    }
+    for copy in copies {
+        if let Some(promoted) = &copy.origin.promoted {
+            text.push_str(&format!("NOTE {}\n", volume::promoted(&copy.volume, &copy.origin, promoted)));
+        }
+    }
+    text
 }
 
 fn state(m: &MirrorStatus) -> &'static str {

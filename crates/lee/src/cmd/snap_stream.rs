@@ -81,7 +81,8 @@ pub fn receive(invocation: &Invocation, volume: String) -> Result<(), Fail> {
             let _ = failed.send(e);
         }
     });
-    let request = admin::SnapReceive { volume, pipe: Pipe::of(&reader), instead: false };
+    let sender = admin::Sender::default();
+    let request = admin::SnapReceive { volume, pipe: Pipe::of(&reader), instead: false, sender };
     let bar = Bar::new(invocation.format);
     let received = invocation
         .session("snap receive", |_, session| session.ask_with_progress(&request, &mut |p| bar.show(&p)));

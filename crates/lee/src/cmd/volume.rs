@@ -5,7 +5,7 @@ use crate::fail::Fail;
 use crate::output::{self, Side, Table, printable};
 use crate::{mounts, names, size, system, when};
 use leeward_env::dates;
-use leeward_volume::admin::{self, PropertyChanges, VolumeInfo};
+use leeward_volume::admin::{self, Origin, Promotion, PropertyChanges, VolumeInfo};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -349,12 +349,44 @@ fn demote(invocation: &Invocation, name: String, snapshot: Option<String>) -> Re
 }
 
 fn copy_of(volume: &VolumeInfo) -> String {
-    let Some(copy) = &volume.copy else { return "-".into() };
+    let Some(copy) = &volume.copy else {
+        let promoted = volume.origin.as_ref().and_then(|origin| Some((origin, origin.promoted.as_ref()?)));
+        return promoted.map_or_else(|| "-".into(), |(origin, how)| promoted_from(origin, how));
+    };
     let shown = match &copy.snapshot {
         Some(name) => format!("shows snapshot {name}, of {}", when::utc(copy.time_secs)),
         None => "has received nothing yet".into(),
     };
-    format!("{shown}{}", if copy.receiving { "; a part of a newer one has come" } else { "" })
+    let from = volume.origin.as_ref().map_or_else(String::new, |origin| format!("; {}", came_from(origin)));
+    format!("{shown}{from}{}", if copy.receiving { "; a part of a newer one has come" } else { "" })
+}
+
+/// Where a copy comes from.
+fn came_from(origin: &Origin) -> String {
+    match (origin.volume.is_empty(), origin.cell.is_empty()) {
+        (true, _) => "made here".into(),
+        (false, true) => format!("of volume {}", printable(&origin.volume)),
+        (false, false) => format!("of volume {} of {}", printable(&origin.volume), printable(&origin.cell)),
+    }
+}
+
+fn promoted_from(origin: &Origin, how: &Promotion) -> String {
+    let shown = match how.snapshot.is_empty() {
+        true => "empty".into(),
+        false => format!("as snapshot {}, of {}", printable(&how.snapshot), when::utc(how.time_secs)),
+    };
+    let order = if how.handed_over { "in order, that one became a copy" } else { "by hand" };
+    format!("was one {}; promoted {} ({order}) {shown}", came_from(origin), when::utc(how.at_secs))
+}
+
+/// That a volume was a copy, and what may come of it.
+pub fn promoted(volume: &str, origin: &Origin, how: &Promotion) -> String {
+    let warning = if how.handed_over {
+        ""
+    } else {
+        ". If users can write to the other one, too, there are two: make one of them a copy, see OPERATE, A copy in another cell"
+    };
+    format!("volume {}, a volume like others, {}{warning}", printable(volume), promoted_from(origin, how))
 }
 
 fn list(invocation: &Invocation) -> Result<(), Fail> {

@@ -17,6 +17,7 @@ pages! {
     "LeewardCleaningBehind": "runbooks/LeewardCleaningBehind.md",
     "LeewardClockSet": "runbooks/LeewardClockSet.md",
     "LeewardCommitSlow": "runbooks/LeewardCommitSlow.md",
+    "LeewardCopyLate": "runbooks/LeewardCopyLate.md",
     "LeewardDamage": "runbooks/LeewardDamage.md",
     "LeewardDown": "runbooks/LeewardDown.md",
     "LeewardJournalLong": "runbooks/LeewardJournalLong.md",

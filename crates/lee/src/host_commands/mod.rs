@@ -965,7 +965,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 46] = [
+    const FOR_OPERATORS: [&str; 47] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -974,6 +974,7 @@ mod tests {
         "VolumePromote",
         "VolumeDemote",
         "CopyCreate",
+        "CopyList",
         "MirrorSet",
         "MirrorUnset",
         "MirrorList",

@@ -30,6 +30,7 @@ use leeward_fs::VIEW_FIRST;
 use leeward_remote::HostFigures;
 use leeward_vfs::Gate;
 use leeward_vfs::ledger::{OTHER_USERS, OpReport, Totals, UserWaits, VolumeReport};
+use leeward_volume::admin::CopyStatus;
 use leeward_volume::{Cell, Figures};
 use parking_lot::Mutex;
 use process::Usage;
@@ -101,6 +102,7 @@ pub struct Scrape {
     /// Of a cell that several servers may share.
     server: Option<ServerState>,
     mirrors: Vec<MirrorStatus>,
+    copies: Vec<CopyStatus>,
     backups: Vec<BackupStatus>,
     /// Leases, recalls so far, and how often all leases of a machine were taken so far.
     leases: (usize, u64, u64),
@@ -207,6 +209,7 @@ impl Source {
             server: self.member.as_ref().map(|member| member.shown()),
             backups: self.backups.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
             mirrors: self.mirrors.upgrade().and_then(|all| all.status().ok()).unwrap_or_default(),
+            copies: self.mirrors.upgrade().map(|all| all.copies()).unwrap_or_default(),
             leases: self.cell.leases().figures(),
             doors: self.doors.clone(),
             process: Usage::now(),

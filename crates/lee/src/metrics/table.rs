@@ -562,6 +562,20 @@ pub const METRICS: &[Metric] = &[
         of_mirrors(s, out, |mirror| mirror.total_bytes);
     })
     .by(&["volume", "to"]),
+    gauge("leeward_copies", "Copies of volumes of other cells that are here.", |s, out| {
+        out.count(&[], s.copies.iter().filter(|copy| copy.age_secs.is_some()).count() as u64);
+    }),
+    gauge("leeward_copies_late", "Of those, how many are older than twice their interval and a minute: see `lee mirror status`.", |s, out| {
+        out.count(&[], s.copies.iter().filter(|copy| copy.late).count() as u64);
+    }),
+    gauge("leeward_copy_age_seconds", "Age of what a copy here shows, which is whole and proven; of the oldest ones.", |s, out| {
+        let mut ages: Vec<_> = s.copies.iter().filter_map(|copy| Some((copy.age_secs?, &copy.volume))).collect();
+        ages.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        for (age, volume) in ages.into_iter().take(MIRRORS_SHOWN) {
+            out.number(&[volume], age as f64);
+        }
+    })
+    .by(&["volume"]),
     gauge("leeward_backups", "Backups of volumes to cold stores.", |s, out| {
         out.count(&[], s.backups.len() as u64);
     }),

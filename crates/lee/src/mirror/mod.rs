@@ -18,11 +18,11 @@ mod switch;
 
 use crate::control::ShownToken;
 use crate::control::server::failure;
-use crate::size;
+use crate::{size, when};
 use leeward_env::{Env, Nanos};
 use leeward_remote::Client;
 use leeward_volume::Cell;
-use leeward_volume::admin::{self, Backlog, Failure, MirrorInfo, Progress};
+use leeward_volume::admin::{self, Backlog, CopyStatus, Failure, MirrorInfo, Progress};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -217,6 +217,8 @@ pub struct Mirrors(Arc<Shared>);
 struct Shared {
     env: Env,
     cell: Arc<Cell>,
+    /// The place of this cell.
+    name: String,
     states: Mutex<BTreeMap<Id, State>>,
     /// A pass has ended.
     changed: Condvar,
@@ -225,11 +227,12 @@ struct Shared {
 }
 
 impl Mirrors {
-    /// Begins to keep copies up to date.
-    pub fn start(env: &Env, cell: &Arc<Cell>) -> Mirrors {
+    /// Begins to keep copies up to date. `name`: the place of the cell.
+    pub fn start(env: &Env, cell: &Arc<Cell>, name: String) -> Mirrors {
         let shared = Arc::new(Shared {
             env: env.clone(),
             cell: cell.clone(),
+            name,
             states: Mutex::default(),
             changed: Condvar::new(),
             clients: Mutex::default(),
@@ -280,6 +283,16 @@ impl Mirrors {
             format!("the mirror of volume {volume} to {to}: {why}")
         })
         .collect()
+    }
+
+    /// The copies that are here, and volumes that were some.
+    pub fn copies(&self) -> Vec<CopyStatus> {
+        self.0.cell.admin(&admin::CopyList, &mut |_| ()).map(|all| all.copies).unwrap_or_default()
+    }
+
+    /// Copies that are here and older than they should be, in words.
+    pub fn late_copies(&self) -> Vec<String> {
+        self.copies().iter().filter(|copy| copy.late).map(late_copy).collect()
     }
 
     /// Answers a call.
@@ -485,6 +498,19 @@ impl Shared {
         let status = self.status(which)?;
         self.cell.admin(&admin::MirrorUnset { volume, to, copy }, &mut |_| ())?;
         Ok(status)
+    }
+}
+
+/// What is said of a copy that is late.
+pub fn late_copy(copy: &CopyStatus) -> String {
+    let old = copy.age_secs.map_or_else(String::new, when::ago);
+    let CopyStatus { volume, origin, .. } = copy;
+    match copy.snapshot {
+        Some(_) => format!("the copy {volume} of volume {} of {} is of {old}", origin.volume, origin.cell),
+        None => format!(
+            "the copy {volume} of volume {} of {} was made {old}, and has received nothing whole",
+            origin.volume, origin.cell
+        ),
     }
 }
 

@@ -14,8 +14,8 @@ use leeward_remote::{
     Client, ClientOptions, CommandLost, Keys, PIECE_BYTES_MAX, PublicKey, Unreachable, User,
 };
 use leeward_volume::admin::{
-    self, CopyCreate, Failure, MirrorInfo, Pipe, Progress, Request, SnapReceive, Streamed, VolumeCreate,
-    VolumeInfo,
+    self, CopyCreate, Failure, MirrorInfo, Pipe, Progress, Request, Sender, SnapReceive, Streamed,
+    VolumeCreate, VolumeInfo,
 };
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -250,13 +250,13 @@ impl Other {
         }
     }
 
-    /// Has a copy receive a stream.
+    /// Has a copy receive a stream from this sender.
     ///
     /// # Errors
     /// As [`Other::ask`].
     pub fn receive(
         &self,
-        copy: &str,
+        (copy, sender): (&str, Sender),
         mut pieces: Box<Pieces>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Streamed, Failure> {
@@ -275,7 +275,7 @@ impl Other {
                     }
                 });
                 let giving = giving.map_err(none_left)?;
-                let request = SnapReceive { volume: copy.into(), pipe, instead: true };
+                let request = SnapReceive { volume: copy.into(), pipe, instead: true, sender };
                 let received = ask_here(env, place, &request, progress);
                 is_over.store(true, Ordering::Relaxed);
                 // a process that is stopped reads nothing, and has the pipe open
@@ -286,7 +286,7 @@ impl Other {
             Other::There(env, client) => {
                 // the server has a pipe of its own
                 let pipe = Pipe { pid: 0, descriptor: 0, inode: 0 };
-                let request = SnapReceive { volume: copy.into(), pipe, instead: true };
+                let request = SnapReceive { volume: copy.into(), pipe, instead: true, sender };
                 let begun = client.begin_command(&ROOT, &text_of(&Call::Admin { request: request.into() })?);
                 let begun = begun.map_err(lost)?;
                 let to = begun.clone();

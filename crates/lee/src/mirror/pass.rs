@@ -10,7 +10,7 @@ use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
     Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, MirrorProven, Pipe, Progress, Proven, SET_ASIDE,
-    SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
+    Sender, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::sync::Arc;
@@ -192,8 +192,14 @@ impl Shared {
         }
         // an earlier connection may not be known to be lost there: it is at its end now, and what
         // has come by it is durable. That nothing comes after it is an error, and right
-        let _ = other.receive(&mirror.copy, Box::new(|| None), &mut |_| ());
+        let _ = other.receive((&mirror.copy, self.sender(mirror)), Box::new(|| None), &mut |_| ());
         Ok(copy()?.copy.and_then(|copy| copy.part))
+    }
+
+    /// What the other cell is told of who sends. Over the network it knows this cell by the name
+    /// that it has given it.
+    fn sender(&self, mirror: &MirrorInfo) -> Sender {
+        Sender { cell: self.name.clone(), every_secs: mirror.every_secs }
     }
 
     fn send_after(
@@ -229,7 +235,7 @@ impl Shared {
             sent
         });
         let pieces = Pump::new(self, mirror, reader);
-        let received = other.receive(&mirror.copy, pieces.into_pieces(), &mut |_| ());
+        let received = other.receive((&mirror.copy, self.sender(mirror)), pieces.into_pieces(), &mut |_| ());
         let sent = sending.join().unwrap_or_else(|_| Err(failure(libc::EIO, "the sender has ended")));
         match (received, sent) {
             // why the sender stopped is behind what the receiver says

@@ -10,7 +10,7 @@ use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_remote::{Asker, Given};
 use leeward_volume::admin::{
-    AnyReply, AnyRequest, Failure, Pipe, Progress, SnapReceive, VolumeCreate, VolumeInfo, VolumeShow,
+    AnyReply, AnyRequest, Failure, Pipe, Progress, Sender, SnapReceive, VolumeCreate, VolumeInfo, VolumeShow,
 };
 use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Mirroring<'_> {
             A::SnapRemove(remove) if remove.name.starts_with(PREFIX) => self.is_at_copy(&remove.path)?,
             A::SnapReceive(receive) => {
                 self.copy(&receive.volume)?;
-                return self.receive(&receive.volume, given, progress);
+                return self.receive(receive, given, progress);
             }
             _ => return Err(self.refused()),
         }
@@ -115,7 +115,7 @@ impl Mirroring<'_> {
     /// Hands what is given on to the cell, through a pipe.
     fn receive(
         &self,
-        volume: &str,
+        asked: &SnapReceive,
         given: &Arc<Given>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<AnyReply, Failure> {
@@ -126,7 +126,9 @@ impl Mirroring<'_> {
         let from = given.clone();
         let giving = self.env.try_spawn("mirror-receive", move || hand_on(&from, writer));
         let giving = giving.map_err(|_| failure(libc::EAGAIN, "there is no thread to spare: try again"))?;
-        let request = AnyRequest::from(SnapReceive { volume: volume.into(), pipe, instead: true });
+        let sender = Sender { cell: self.asker.host.clone(), every_secs: asked.sender.every_secs };
+        let request = SnapReceive { volume: asked.volume.clone(), pipe, instead: true, sender };
+        let request = AnyRequest::from(request);
         let received = self.service.admin(&Ctx::system(), &request, progress);
         drop(reader);
         given.end();

@@ -612,7 +612,7 @@ impl Opened<'_> {
         });
         let doors = open_doors(env, bound.doors, (cell, gate), &authority, (config, dir), console);
         let doors = self.or_quit(doors)?;
-        let mirrors = Arc::new(Mirrors::start(env, cell));
+        let mirrors = Arc::new(Mirrors::start(env, cell, dir.to_string()));
         let backups = Arc::new(Backups::start(env, cell));
         let service = CellService {
             mirrors: mirrors.clone(),
@@ -1006,8 +1006,9 @@ impl CellService {
             CellTrouble::Failing(_) => trouble(of_cell.to_string(), "LeewardStoreFailing"),
         });
         let mirrors = self.mirrors.troubles().into_iter().map(|what| trouble(what, "LeewardMirrorBad"));
+        let copies = self.mirrors.late_copies().into_iter().map(|what| trouble(what, "LeewardCopyLate"));
         let backups = self.backups.troubles().into_iter().map(|what| trouble(what, "LeewardBackupBad"));
-        of_cell.chain(mirrors).chain(backups).collect()
+        of_cell.chain(mirrors).chain(copies).chain(backups).collect()
     }
 
     /// Reads again what a request has changed.

@@ -5,14 +5,11 @@ use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 pub use crate::format::inode::Compared;
 use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
-use crate::format::keys;
 use crate::format::mirrors::{MirrorsRecord, ProvenRecord};
 use crate::format::schedule::Keep;
-use crate::format::stored::Stored;
 use crate::shard::Shard;
-use crate::state::Effect;
 use crate::stream::OF_MIRRORS;
-use leeward_env::{Ctx, hex};
+use leeward_env::hex;
 use leeward_fs::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -302,26 +299,6 @@ impl Request for MirrorList {
 }
 
 impl Shard {
-    /// Changes what is kept of a volume's mirrors; whether that is another now. The next commit
-    /// makes it durable.
-    pub(crate) fn keep_of_mirrors(
-        &self,
-        volume: u32,
-        change: impl Fn(&mut MirrorsRecord),
-    ) -> leeward_fs::Result<bool> {
-        self.transact(&Ctx::system(), |tx| {
-            let before = tx.st.mirrors.get(&volume).cloned().unwrap_or_default();
-            let mut record = before.clone();
-            change(&mut record);
-            let is_other = record != before;
-            if is_other {
-                tx.put(keys::mirrors(volume), record.encode());
-                tx.then(Effect::Mirrors(volume, record));
-            }
-            Ok(is_other)
-        })
-    }
-
     /// What the copy of a mirror lacks.
     fn backlog(&self, volume: u32, mirror: &MirrorInfo) -> Backlog {
         let prefix = mirror.snapshot_prefix();

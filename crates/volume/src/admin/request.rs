@@ -152,6 +152,7 @@ requests! {
     VolumePromote noted,
     VolumeDemote noted,
     CopyCreate noted,
+    CopyList unnoted,
     MirrorSet noted,
     MirrorUnset noted,
     MirrorNote unnoted,

@@ -127,6 +127,15 @@ impl Header {
     }
 }
 
+/// Who sends a stream, as far as the receiver is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sender {
+    /// The other cell, as this one knows it; empty: not known.
+    pub cell: String,
+    /// Seconds from one snapshot to the next; 0: not known.
+    pub every_secs: u32,
+}
+
 /// How a stream was sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Streamed {
@@ -376,7 +385,7 @@ impl Shard {
     pub(crate) fn receive_stream(
         &self,
         volume: u32,
-        from: &mut dyn Read,
+        (sender, from): (&Sender, &mut dyn Read),
         progress: &mut dyn FnMut(Progress),
     ) -> Outcome<Streamed> {
         let _alone = ReceivingAlone::begin(self, volume, Task::Stream)?;
@@ -384,6 +393,7 @@ impl Shard {
             self.prepare_copy(volume)?;
         }
         let (Begin { header, after }, before) = read_begin(from)?;
+        self.note_origin(volume, sender, &header.volume)?;
         self.drop_unproven(volume, self.copy_state(volume)?.shown)?;
         let base = self.base_of(volume, &header)?;
         let id = header.id()?;

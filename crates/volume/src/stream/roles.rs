@@ -6,9 +6,12 @@
 
 use super::receive::NUMBERS_END;
 use super::record::Attributes;
-use super::{DIGEST_BYTES, EMPTY, Outcome, ReceivingAlone};
+use super::{DIGEST_BYTES, EMPTY, Outcome, ReceivingAlone, Sender};
 use crate::admin::Progress;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
+use crate::format::keys;
+use crate::format::mirrors::{MirrorsRecord, OriginRecord, PromotionRecord};
+use crate::format::stored::Stored;
 use crate::shard::Shard;
 use crate::state::receiving::{Ending, Task};
 use crate::state::{Effect, State};
@@ -25,6 +28,8 @@ pub const OF_MIRRORS: &str = "mirror-";
 pub const SET_ASIDE: &str = "set-aside-";
 /// Each time a copy is promoted its new inodes begin at a multiple.
 const NUMBERS_STEP: u64 = 1 << 26;
+/// Longest name of a cell or a volume that is kept of where a copy comes from.
+const ORIGIN_BYTES_MAX: usize = 1024;
 /// How often it is looked whether operations at work have ended; a millisecond is in between.
 const CALLS_LOOKS: u32 = 10_000;
 /// What is noted of streams that come begins with this when what is shown was made here.
@@ -145,6 +150,9 @@ impl Shard {
         }
         // what was never given away has numbers that nobody else gives out
         let is_taken_back = handed_over.is_some() && state.is_made_here();
+        if !is_taken_back {
+            self.note_promotion(volume, &shown, handed_over.is_some())?;
+        }
         self.show_other(volume, |v| {
             v.properties.copy = None;
             if !is_taken_back {
@@ -152,6 +160,49 @@ impl Shard {
             }
         })?;
         Ok(shown)
+    }
+
+    /// Changes what is kept of a volume's mirrors; whether that is another now. The next commit
+    /// makes it durable.
+    pub(crate) fn keep_of_mirrors(&self, volume: u32, change: impl Fn(&mut MirrorsRecord)) -> Result<bool> {
+        self.transact(&Ctx::system(), |tx| {
+            let before = tx.st.mirrors.get(&volume).cloned().unwrap_or_default();
+            let mut record = before.clone();
+            change(&mut record);
+            let is_other = record != before;
+            if is_other {
+                tx.put(keys::mirrors(volume), record.encode());
+                tx.then(Effect::Mirrors(volume, record));
+            }
+            Ok(is_other)
+        })
+    }
+
+    /// Keeps where a copy comes from.
+    pub(super) fn note_origin(&self, volume: u32, sender: &Sender, of: &str) -> Result<()> {
+        let short = |text: &str| text[..text.floor_char_boundary(ORIGIN_BYTES_MAX)].to_owned();
+        let Sender { cell, every_secs } = sender;
+        let origin =
+            OriginRecord { cell: short(cell), volume: short(of), every_secs: *every_secs, promoted: None };
+        self.keep_of_mirrors(volume, |kept| kept.origin = Some(origin.clone())).map(drop)
+    }
+
+    /// Keeps as what a copy became a volume like others: there may be another one that users can
+    /// write to.
+    fn note_promotion(&self, volume: u32, shown: &SnapshotRecord, handed_over: bool) -> Result<()> {
+        let has_received = *shown.name != *EMPTY;
+        let promoted = PromotionRecord {
+            snapshot: if has_received { String::from_utf8_lossy(&shown.name).into() } else { String::new() },
+            time_secs: if has_received { shown.time.secs } else { 0 },
+            at_secs: self.now().secs,
+            handed_over,
+        };
+        self.keep_of_mirrors(volume, |kept| {
+            if has_received || kept.origin.is_some() {
+                kept.origin.get_or_insert_default().promoted = Some(promoted.clone());
+            }
+        })
+        .map(drop)
     }
 
     /// What a copy shows that was made here stays when it is taken back behind that. A mirror of

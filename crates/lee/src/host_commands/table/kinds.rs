@@ -43,6 +43,7 @@ const REQUESTS: &str = r#"
 {"request":"bucket-remove","name":"VOLUME"}
 {"request":"bucket-set","name":"VOLUME","public":true,"cors":null}
 {"request":"copy-create","name":"new","at":"/new","uid":0,"gid":0,"pool":null}
+{"request":"copy-list"}
 {"request":"event-verify","against":[]}
 {"request":"flow-list"}
 {"request":"flow-reset","who":{"user":70001}}

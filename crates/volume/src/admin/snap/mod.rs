@@ -23,7 +23,7 @@ pub use rename::SnapRename;
 pub use restore::{Restored, SnapRestore};
 pub use send::{DIFFERS, Pipe, SnapDigest, SnapDigested, SnapSend};
 
-pub use crate::stream::{Header, OF_MIRRORS, SET_ASIDE, Sent, StreamPart, Streamed};
+pub use crate::stream::{Header, OF_MIRRORS, SET_ASIDE, Sender, Sent, StreamPart, Streamed};
 
 use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};

@@ -5,7 +5,7 @@ use crate::admin::volume::VolumeInfo;
 use crate::admin::{Caller, Failure, Request};
 use crate::shard::Shard;
 use crate::state::receiving::Ending;
-use crate::stream::{Broken, Streamed};
+use crate::stream::{Broken, Sender, Streamed};
 use leeward_env::wait_readable;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -24,6 +24,9 @@ pub struct SnapReceive {
     /// heard of that.
     #[serde(default)]
     pub instead: bool,
+    /// Who sends it.
+    #[serde(default)]
+    pub sender: Sender,
 }
 
 impl Request for SnapReceive {
@@ -37,7 +40,8 @@ impl Request for SnapReceive {
             shard.end_streams(Some(volume), Ending::Instead, || false);
         }
         let pipe = Watched { pipe, shard, volume };
-        shard.receive_stream(volume, &mut BufReader::new(pipe), caller.progress).map_err(failed)
+        let from = (&self.sender, &mut BufReader::new(pipe) as &mut dyn Read);
+        shard.receive_stream(volume, from, caller.progress).map_err(failed)
     }
 }
 

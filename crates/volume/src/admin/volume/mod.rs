@@ -1,6 +1,7 @@
 //! Requests about volumes, a file for each, and what they share.
 
 mod allow;
+mod copies;
 mod create;
 mod list;
 mod move_data;
@@ -9,6 +10,7 @@ mod rename;
 mod set;
 
 pub use allow::VolumeAllow;
+pub use copies::{CopyInfos, CopyList, CopyStatus, Origin, Promotion};
 pub use create::{CopyCreate, VolumeCreate};
 pub use list::{VolumeInfos, VolumeList, VolumeShow};
 pub use move_data::VolumeMoveData;
@@ -70,6 +72,9 @@ pub struct VolumeInfo {
     /// Of a copy: the snapshot that it shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyInfo>,
+    /// Of a copy, and of a volume that was one: where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Users who may take and remove snapshots besides root and the owner.
     pub snapshot_users: Vec<u32>,
     /// Groups that may.
@@ -153,6 +158,7 @@ impl Shard {
             }
         });
         Ok(VolumeInfo {
+            origin: self.origin(id, copy.is_some()),
             copy,
             project: self.project_name_of(id),
             pool: self.pool_name(p.pool),
