@@ -376,7 +376,17 @@ a_mirror_on_this_machine() {
 }
 
 a_promoted_copy_is_said() {
+  mkdir "$MNT/vol/few"
+  lee quota set "$MNT/vol/few" --files 2
+  lee quota set vol --user 65534 --bytes 1M
+  lee mirror run vol
   there mirror promote vol
+  # its quotas have come, and bind now
+  touch "$WORK/there/mnt/vol/few/1" "$WORK/there/mnt/vol/few/2"
+  if touch "$WORK/there/mnt/vol/few/3" 2>/dev/null; then return 1; fi
+  touch "$WORK/there/mnt/vol/theirs"
+  chown 65534 "$WORK/there/mnt/vol/theirs"
+  if dd if=/dev/urandom of="$WORK/there/mnt/vol/theirs" bs=1M count=2 status=none 2>/dev/null; then return 1; fi
   echo new >"$WORK/there/mnt/vol/new"
   there mirror status vol >"$WORK/status"
   grep -q '^NOTE volume vol, .* was one of volume vol of here; promoted .* (by hand) as snapshot mirror-' "$WORK/status" || { cat "$WORK/status"; return 1; }

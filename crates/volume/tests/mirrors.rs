@@ -1,7 +1,12 @@
 //! What a cell knows of mirrors: what copies have proven, and what they lack.
 
-use crate::rig::Rig;
-use leeward_volume::admin::{self, Backlog, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven};
+use crate::rig::{Rig, noise};
+use leeward_env::Ctx;
+use leeward_fs::flows::UserOrGroup;
+use leeward_fs::{Error, Fs, Make, Op, SetAttr};
+use leeward_volume::admin::{
+    self, Backlog, LimitOf, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven,
+};
 use std::time::Duration;
 
 const OTHER: &str = "standby.example.org:7433";
@@ -157,4 +162,79 @@ fn a_switch_that_is_taken_back_says_nothing_of_a_promotion() {
     rig.admin(&admin::VolumeDemote { name: "v".into(), snapshot: "mirror-again".into() });
     let how = promote(None).remove(0).origin.promoted.expect("by hand: there may be two");
     assert_eq!((how.snapshot.as_str(), how.handed_over), ("mirror-again", false));
+}
+
+/// Gives the copy all limits of `v`, in two parts.
+fn bring_limits(from: &Rig, to: &Rig) {
+    let all = from.admin(&admin::LimitList { volume: "v".into() }).limits;
+    let (first, rest) = all.split_at(all.len() / 2);
+    let between = rest.first().map(|limit| limit.of);
+    let give = |from, to: Option<LimitOf>, limits: &[admin::Limit]| admin::CopyLimits {
+        name: "c".into(),
+        from,
+        to,
+        limits: limits.to_vec(),
+    };
+    to.admin(&give(LimitOf::Dir(0), between, first));
+    between.into_iter().for_each(|between| _ = to.admin(&give(between, None, rest)));
+}
+
+#[test]
+fn quotas_travel_and_bind_once_the_copy_is_promoted() {
+    let (from, mut to) = (rig(&[]), with_copy());
+    let quota = |rig: &Rig, path: &str, bytes, files| {
+        rig.admin(&admin::QuotaSet { path: path.into(), bytes: Some(bytes), files: Some(files) });
+    };
+    let owner =
+        |who, bytes| admin::OwnerLimit { volume: Some("v".into()), who, bytes: Some(bytes), files: None };
+    ["v/few", "v/small", "v/gone"].into_iter().for_each(|dir| _ = from.dir(dir));
+    from.file("v/few/1", b"");
+    from.file("v/small/1", &noise(60_000, 1));
+    quota(&from, "/v", 1 << 20, 0);
+    quota(&from, "/v/few", 0, 2);
+    quota(&from, "/v/small", 40_000, 0); // less than there is
+    quota(&from, "/v/gone", 0, 1);
+    from.admin(&owner(UserOrGroup::User(7), 8192));
+    from.admin(&owner(UserOrGroup::Group(9), 8192));
+    bring(&from, "one", &to);
+    from.dir("v/late");
+    quota(&from, "/v/late", 0, 1);
+    bring_limits(&from, &to);
+    let of_copy = || to.admin(&admin::LimitList { volume: "c".into() }).limits;
+    let there = |rig: &Rig| rig.admin(&admin::LimitList { volume: "v".into() }).limits;
+    assert_eq!(of_copy().len() + 1, there(&from).len(), "one is on a directory that has not come");
+
+    // more than they allow comes nevertheless, and what goes takes its quota along
+    from.file("v/few/2", b"");
+    quota(&from, "/v/few", 0, 1);
+    bring_limits(&from, &to);
+    quota(&from, "/v/small", 80_000, 0);
+    from.file("v/small/2", &noise(100, 2));
+    quota(&from, "/v/small", 40_000, 0);
+    quota(&from, "/v", 100_000, 0);
+    from.rmdir("v/gone").expect("removed");
+    bring(&from, "two", &to);
+    bring_limits(&from, &to);
+    assert_eq!(of_copy(), there(&from));
+    to.admin(&admin::VolumePromote { name: "c".into(), handed_over: None });
+    to.reopen();
+    let refused = |path: &str, len: usize| {
+        let node = to.make(path, Make::File);
+        node.and_then(|node| to.write(node, 0, &noise(len, 3))).err()
+    };
+    assert_eq!(refused("c/few/3", 0), Some(Error::Quota), "most inodes");
+    assert_eq!(refused("c/small/3", 9000), Some(Error::Quota), "most bytes");
+    assert_eq!((refused("c/late/1", 1), refused("c/late/2", 1)), (None, Some(Error::Quota)));
+    assert_eq!(refused("c/all", 50_000), Some(Error::Quota), "of the volume");
+    for (uid, gid) in [(7, 0), (0, 9)] {
+        let node = to.make(&format!("c/of-{uid}"), Make::File).expect("made");
+        let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        to.call(Op::SetAttr { node, set }).expect("given away");
+        let write = Op::Write { node, offset: 0, data: &noise(9000, 4) };
+        assert_eq!(to.cell.call(&Ctx::user(0, 0), write).err(), Some(Error::Quota), "{uid} {gid}");
+    }
+    let again =
+        to.ask(&admin::CopyLimits { name: "c".into(), from: LimitOf::Dir(0), to: None, limits: vec![] });
+    assert_eq!(again.expect_err("it is no copy any more").errno, libc::EEXIST);
+    to.clean();
 }

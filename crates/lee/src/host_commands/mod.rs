@@ -965,7 +965,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 47] = [
+    const FOR_OPERATORS: [&str; 49] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -975,6 +975,8 @@ mod tests {
         "VolumeDemote",
         "CopyCreate",
         "CopyList",
+        "CopyLimits",
+        "LimitList",
         "MirrorSet",
         "MirrorUnset",
         "MirrorList",

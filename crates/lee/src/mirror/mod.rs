@@ -208,6 +208,8 @@ struct State {
     failed_passes: u64,
     pause_ms: Option<u64>,
     set_aside: Option<String>,
+    /// Whether the log says that quotas do not travel.
+    has_told_of_older: bool,
     error: Option<String>,
 }
 

@@ -9,14 +9,17 @@ use super::{SECOND, Shared, State, id_of};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
-    Compared, DIFFERS, Failure, MirrorInfo, MirrorNote, MirrorProven, Pipe, Progress, Proven, SET_ASIDE,
-    Sender, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart, Streamed, VolumeShow,
+    Compared, CopyLimits, DIFFERS, Failure, LimitList, LimitOf, MirrorInfo, MirrorNote, MirrorProven, Pipe,
+    Progress, Proven, SET_ASIDE, Sender, SnapCreate, SnapDigest, SnapInfo, SnapList, SnapSend, StreamPart,
+    Streamed, VolumeShow,
 };
 use std::io::{self, PipeReader, Read};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+/// Limits in one request, which is to fit into 64 KiB.
+const LIMITS_AT_ONCE: usize = 500;
 /// Pieces of a stream that are read ahead.
 const PIECES_AHEAD: usize = 32;
 
@@ -60,6 +63,7 @@ impl Shared {
             }
             sent?;
             self.note_proven(mirror, Some(&next))?;
+            self.send_limits(&other, mirror)?;
             self.prune(&other, mirror, (&at, &next))?;
             if !is_left {
                 break;
@@ -241,6 +245,38 @@ impl Shared {
             // why the sender stopped is behind what the receiver says
             (Err(_), Err(why)) if why.errno != libc::EPIPE => Err(why),
             (received, _) => received,
+        }
+    }
+
+    /// Gives the copy the quotas of the volume: they are in no snapshot.
+    pub(super) fn send_limits(&self, other: &Other, mirror: &MirrorInfo) -> Result<(), Failure> {
+        let all = self.cell.admin(&LimitList { volume: mirror.volume.clone() }, &mut |_| ())?.limits;
+        let (mut from, mut left) = (LimitOf::Dir(0), &all[..]);
+        loop {
+            let (some, rest) = left.split_at(left.len().min(LIMITS_AT_ONCE));
+            let to = rest.first().map(|limit| limit.of);
+            let request = CopyLimits { name: mirror.copy.clone(), from, to, limits: some.to_vec() };
+            match other.ask(&request, &mut |_| ()) {
+                Err(why) if why.errno == libc::EINVAL => {
+                    self.tell_of_older(mirror, &why);
+                    return Ok(());
+                }
+                done => drop(done?),
+            }
+            match to {
+                Some(to) => (from, left) = (to, rest),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// The other cell is served by a version that knows nothing of quotas of copies.
+    fn tell_of_older(&self, mirror: &MirrorInfo, why: &Failure) {
+        let mut was_told = false;
+        self.note(mirror, |state| was_told = std::mem::replace(&mut state.has_told_of_older, true));
+        if !was_told {
+            let MirrorInfo { volume, to, .. } = mirror;
+            tracing::warn!("the mirror of {volume} to {to} sends no quotas: {}", why.message);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What other cells may ask of this one that send snapshots to copies here
-//! (`lee host add NAME --mirror`): to make copies, to fill them, to compare them, to hand them over
-//! (`lee mirror switch`), and to remove snapshots that a mirror has taken. Nothing else, and
-//! nothing about volumes that are no copies.
+//! (`lee host add NAME --mirror`): to make copies, to fill them, to give them quotas, to compare
+//! them, to hand them over (`lee mirror switch`), and to remove snapshots that a mirror has taken.
+//! Nothing else, and nothing about volumes that are no copies.
 
 use super::names::PREFIX;
 use super::other::IS_PROMOTED;
@@ -51,6 +51,7 @@ impl Mirroring<'_> {
             }
             A::VolumeShow(show) => drop(self.copy(&show.name)?),
             A::VolumePromote(promote) if promote.handed_over.is_some() => drop(self.copy(&promote.name)?),
+            A::CopyLimits(limits) => drop(self.copy(&limits.name)?),
             A::SnapDigest(digest) => drop(self.copy(&digest.volume)?),
             A::SnapList(list) if list.path.is_none() => {
                 let volume = list.volume.as_deref().ok_or_else(|| self.refused())?;

@@ -113,7 +113,8 @@ impl Shared {
         if shown.as_ref().map(|snap| snap.epoch) != Some(last.epoch) {
             self.send(other, mirror, shown.as_ref(), last)?;
         }
-        self.note_proven(mirror, Some(last))
+        self.note_proven(mirror, Some(last))?;
+        self.send_limits(other, mirror)
     }
 
     fn promote_there(&self, other: &Other, mirror: &MirrorInfo, last: &SnapInfo) -> Result<(), NotPromoted> {

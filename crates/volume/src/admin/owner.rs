@@ -4,9 +4,8 @@ use crate::admin::failure::about;
 use crate::admin::project::few;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::format::inode::{Pair, Stats};
-use crate::format::keys;
 use crate::shard::Shard;
-use crate::state::{Effect, State};
+use crate::state::State;
 use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup;
 use serde::{Deserialize, Serialize};
@@ -67,11 +66,7 @@ impl Request for OwnerLimit {
         let set = shard.transact(&Ctx::system(), |tx| {
             let old = tx.st.owners.limit(volume, who);
             let limit = Pair(self.bytes.unwrap_or(old.0), self.files.unwrap_or(old.1));
-            match limit == Pair::default() {
-                true => tx.remove(keys::owner_limit(volume, who)),
-                false => tx.put(keys::owner_limit(volume, who), limit.encode()),
-            }
-            tx.then(Effect::LimitOwner(volume, who, limit));
+            tx.limit_owner(volume, who, limit);
             Ok(())
         });
         set.map_err(about("the limit cannot be set"))?;

@@ -4,9 +4,7 @@ use crate::admin::failure::about;
 use crate::admin::project::few;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::format::inode::Pair;
-use crate::format::keys;
 use crate::shard::Shard;
-use crate::state::Effect;
 use crate::state::quota::{Quota, QuotaOf};
 use leeward_env::Ctx;
 use leeward_fs::{Error, NodeId};
@@ -62,17 +60,8 @@ impl Request for QuotaSet {
             if !tx.inode(node)?.is_dir() {
                 return Err(Error::NotDir.into());
             }
-            let used = tx.exact_stats(node)?;
             let old = tx.st.quotas.get(node).map_or(Pair::default(), |q| q.limit);
-            let limit = Pair(self.bytes.unwrap_or(old.0), self.files.unwrap_or(old.1));
-            if limit == Pair::default() {
-                tx.remove(keys::quota(node));
-                tx.then(Effect::DropQuota(node));
-            } else {
-                tx.put(keys::quota(node), limit.encode());
-                tx.then(Effect::SetQuota(node, Quota { limit, used }));
-            }
-            Ok(())
+            tx.set_quota(node, Pair(self.bytes.unwrap_or(old.0), self.files.unwrap_or(old.1)))
         });
         set.map_err(about(&self.path))?;
         shard.settle()?;

@@ -153,6 +153,8 @@ requests! {
     VolumeDemote noted,
     CopyCreate noted,
     CopyList unnoted,
+    CopyLimits unnoted,
+    LimitList unnoted,
     MirrorSet noted,
     MirrorUnset noted,
     MirrorNote unnoted,

@@ -81,7 +81,7 @@ impl Tx<'_> {
     }
 
     fn fits(&self, of: QuotaOf, by: Stats) -> bool {
-        self.st.quotas.check(of, by, self.st.held_in_quota(of)).is_ok()
+        !self.binds(of) || self.st.quotas.check(of, by, self.st.held_in_quota(of)).is_ok()
     }
 
     /// What a client has told its programs counts, however near the limit is; then clients are to

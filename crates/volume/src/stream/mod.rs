@@ -30,6 +30,7 @@ use leeward_env::limits::SNAPSHOT_NAME_BYTES_MAX;
 use leeward_env::{Ctx, Nanos, Work, hex};
 use leeward_fs::{Error, INHERITED, NodeId, Result, Time};
 use receive::Receiving;
+pub(crate) use receive::is_number;
 use record::{Attributes, Record, damaged, each_record};
 use ring::digest;
 use roles::Come;

@@ -245,7 +245,7 @@ impl<'a> Receiving<'a> {
 }
 
 /// Whether an inode of a stream may have this number.
-fn is_number(inode: u64) -> bool {
+pub(crate) fn is_number(inode: u64) -> bool {
     (1..NUMBERS_END).contains(&inode)
 }
 

@@ -91,10 +91,14 @@ impl Come {
 }
 
 impl State {
+    /// Whether a volume is a copy.
+    pub(crate) fn is_copy(&self, volume: u32) -> bool {
+        self.volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
+    }
+
     /// Whether users change nothing in a volume: it is a copy, or becomes one.
     pub(crate) fn is_unchangeable(&self, volume: u32) -> bool {
-        self.volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
-            || self.becoming_copies.contains(&volume)
+        self.is_copy(volume) || self.becoming_copies.contains(&volume)
     }
 }
 
@@ -108,7 +112,7 @@ impl Tx<'_> {
 impl Shard {
     /// Whether a volume is a copy.
     pub(crate) fn is_copy(&self, volume: u32) -> bool {
-        self.lock().volumes.get(&volume).is_some_and(|v| v.properties.copy.is_some())
+        self.lock().is_copy(volume)
     }
 
     /// A new copy shows that it is empty.

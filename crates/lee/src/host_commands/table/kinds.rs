@@ -43,6 +43,7 @@ const REQUESTS: &str = r#"
 {"request":"bucket-remove","name":"VOLUME"}
 {"request":"bucket-set","name":"VOLUME","public":true,"cors":null}
 {"request":"copy-create","name":"new","at":"/new","uid":0,"gid":0,"pool":null}
+{"request":"copy-limits","name":"VOLUME","from":{"dir":0},"to":null,"limits":[]}
 {"request":"copy-list"}
 {"request":"event-verify","against":[]}
 {"request":"flow-list"}
@@ -57,6 +58,7 @@ const REQUESTS: &str = r#"
 {"request":"host-remove","name":"node","revoke_keys":null}
 {"request":"host-set","name":"node","volumes":null,"read_only":false,"uids":null,"root_squash":null,"gateway":null,"trust":null}
 {"request":"host-show","name":"node"}
+{"request":"limit-list","volume":"VOLUME"}
 {"request":"mirror-list"}
 {"request":"mirror-note","volume":"VOLUME","to":"h:1","copy":"c","compared":null}
 {"request":"mirror-proven","volume":"VOLUME","to":"h:1","copy":"c","proven":null}
