@@ -145,3 +145,30 @@ fn what_is_freed_in_steps_is_no_finding_in_between() {
     }
     assert!(between > 2, "freed in {between} steps");
 }
+
+/// Beside users a mirror's sender and its receiver find what changed in small steps, too.
+#[test]
+fn what_changed_between_snapshots_is_found_in_turns() {
+    let (rig, noted) = rig();
+    rig.admin(&admin::VolumeCreate { name: "v".into(), at: "/v".into(), uid: OWNER, gid: 0, pool: None });
+    ["v/d", "v/e"].into_iter().for_each(|dir| _ = rig.dir(dir));
+    let fill = |dir: &str| (0..1500).for_each(|n| _ = rig.file(&format!("v/{dir}/{n}"), b""));
+    fill("d");
+    let take = |name: &str| drop(rig.admin(&admin::SnapCreate { path: "/v".into(), name: name.into() }));
+    take("a");
+    (0..1500).for_each(|n| rig.unlink(&format!("v/d/{n}")));
+    fill("e");
+    take("b");
+    rig.idle();
+    let steps = || {
+        noted.of(Work::Transfer, OWNER);
+        let from = Some("a".into());
+        rig.admin(&admin::SnapDigest { volume: "v".into(), name: "b".into(), from });
+        noted.of(Work::Transfer, OWNER)
+    };
+    let alone = steps();
+    rig.cell.activity().asked(rig.env.now() + 3_600_000_000_000);
+    let busy = steps();
+    // no file has content, so these are names and inodes: 3,000 go and come, 1,500 are made
+    assert!(alone >= 10 && busy >= 5 * alone, "{alone} steps alone, {busy} beside users");
+}

@@ -15,6 +15,27 @@ use std::sync::atomic::Ordering;
 /// Records that background work changes beside users before it commits them itself.
 const OWN_COMMIT_RECORDS: usize = 256;
 
+/// Background work in a volume, whose steps wait for their turns.
+#[derive(Clone, Copy)]
+pub(crate) struct Paced<'a> {
+    pub(crate) shard: &'a Shard,
+    /// From [`Shard::work_ctx`].
+    pub(crate) ctx: &'a Ctx,
+    pub(crate) volume: u32,
+}
+
+impl Paced<'_> {
+    /// Runs a step when it is its turn.
+    pub(crate) fn step<T>(&self, step: impl FnOnce() -> T) -> T {
+        self.shard.in_turn(self.ctx, self.volume, step)
+    }
+
+    /// The size of a step, of a `whole` that is the largest that pays.
+    pub(crate) fn size(&self, whole: usize) -> usize {
+        self.shard.step_size(whole)
+    }
+}
+
 impl Shard {
     /// The flow that does this work, and pays for it: the owner of the volume, or the system
     /// itself.

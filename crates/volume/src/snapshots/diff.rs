@@ -6,6 +6,7 @@
 //! Only trees that were moved in or out are read as a whole.
 
 use crate::admin::{Change, ChangeKind, PathText, Progress};
+use crate::cell::turns::Paced;
 use crate::format::inode::{Inode, time};
 use crate::format::keys::{self, Dead, Key, tag};
 use crate::ops::PAGE;
@@ -138,7 +139,7 @@ impl<'a> TreeAt<'a> {
             let mut all: FxHashMap<u64, Vec<Name>> = FxHashMap::default();
             let view = self.tree.shard.lock().snapshot_of(self.tree.volume);
             if let Ok((volume, epoch)) = view {
-                let gone = self.tree.shard.differing(volume, epoch, None, &mut |_| {})?;
+                let gone = self.tree.shard.differing(None, volume, (epoch, None), &mut |_| {})?;
                 for name in gone.names {
                     if let Some(entry) = self.tree.dentry(&name)? {
                         all.entry(entry.node.inode()).or_default().push(name);
@@ -276,7 +277,7 @@ impl Shard {
             let mut number = |epoch| st.snapshots.number(View::Snapshot { volume, epoch });
             (number(from), to.map_or(volume, number))
         };
-        let differing = self.differing(volume, from, to, progress)?;
+        let differing = self.differing(None, volume, (from, to), progress)?;
         let mut old = TreeAt::new(self, old, dir.inode());
         let mut new = TreeAt::new(self, new, dir.inode());
         let mut changes = Changes::default();
@@ -291,12 +292,13 @@ impl Shard {
         Ok(changes.all.into_iter().collect())
     }
 
-    /// What differs between the snapshots of epochs `from` and `to` (`None`: now), or may.
+    /// What differs between the snapshots of epochs `from` and `to` (`None`: now), or may. `paced`:
+    /// the work that asks; `None`: somebody waits for it.
     pub(crate) fn differing(
         &self,
+        paced: Option<Paced<'_>>,
         volume: u32,
-        from: u32,
-        to: Option<u32>,
+        (from, to): (u32, Option<u32>),
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Differing> {
         let mut out = Differing::default();
@@ -304,22 +306,39 @@ impl Shard {
         let (mut start, end) = keys::deaths_range(volume, from + 1, to.map_or(u32::MAX, |to| to + 1));
         let mut seen = 0;
         loop {
-            let (page, next) = self.scan(&start, &end, PAGE)?;
-            seen += page.len() as u64;
+            let most = paced.map_or(PAGE, |paced| paced.size(PAGE));
+            let mut read = || self.note_differing((&start, &end), (from, most), &mut out);
+            let (some, next) = match paced {
+                Some(paced) => paced.step(read)?,
+                None => read()?,
+            };
+            seen += some;
             progress(Progress { phase: "differences".into(), done: seen, total: 0 });
-            for (key, value) in page {
-                match keys::parse_dead(&key, &value) {
-                    Some((pair, Dead::Records(records))) if pair.birth <= from => {
-                        records.iter().for_each(|record| out.note(record));
-                    }
-                    _ => {}
-                }
-            }
             match next {
                 Some(next) => start = next,
                 None => return Ok(out),
             }
         }
+    }
+
+    /// Notes what differs by some entries of a deadlist. Returns how many those are, and where to
+    /// continue.
+    fn note_differing(
+        &self,
+        (start, end): (&Key, &Key),
+        (from, most): (u32, usize),
+        out: &mut Differing,
+    ) -> Result<(u64, Option<Key>)> {
+        let (page, next) = self.scan(start, end, most)?;
+        for (key, value) in &page {
+            match keys::parse_dead(key, value) {
+                Some((pair, Dead::Records(records))) if pair.birth <= from => {
+                    records.iter().for_each(|record| out.note(record));
+                }
+                _ => {}
+            }
+        }
+        Ok((page.len() as u64, next))
     }
 
     /// The directories in which inodes that have, or had, several names have them.

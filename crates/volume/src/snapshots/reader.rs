@@ -3,6 +3,7 @@
 //! Reading is background work in the name of the volume's owner. While it lasts the snapshot must
 //! stay: when it is removed, calls answer `Stale`.
 
+use crate::cell::turns::Paced;
 use crate::format::inode::{Body, Inode, xattr_value};
 use crate::format::keys;
 use crate::ops::PAGE;
@@ -165,7 +166,9 @@ impl SnapshotReader {
             return Err(Error::Invalid);
         }
         let (old, new) = (older.tree()?, self.tree()?);
-        let differing = self.shard.differing(self.volume, older.epoch, Some(self.epoch), &mut |_| ())?;
+        let paced = Paced { shard: &self.shard, ctx: &self.ctx, volume: self.volume };
+        let between = (older.epoch, Some(self.epoch));
+        let differing = self.shard.differing(Some(paced), self.volume, between, &mut |_| ())?;
         let mut changes = SnapshotChanges::default();
         let mut linked = Vec::new();
         let mut dirs: BTreeSet<u64> = differing.names.iter().map(|name| name.0).collect();

@@ -16,6 +16,7 @@ mod roles;
 mod send;
 
 use crate::admin::{PathText, Progress};
+use crate::cell::turns::Paced;
 use crate::format::inode::{CopyState, SnapshotRecord, VolumeRecord};
 use crate::ops::check_name;
 use crate::shard::Shard;
@@ -242,21 +243,21 @@ impl Shard {
                 At::Now => self.settle_epoch(ctx, volume, u32::MAX)?,
             }
         }
-        let differing = match (old, new) {
-            (At::Snapshot(a), At::Snapshot(b)) => {
-                self.differing(volume, a.min(b), Some(a.max(b)), progress)?
-            }
-            (At::Now, At::Snapshot(epoch)) | (At::Snapshot(epoch), At::Now) => {
-                self.differing(volume, epoch, None, progress)?
-            }
-            _ => Differing::default(),
+        let paced = Paced { shard: self, ctx, volume };
+        let between = match (old, new) {
+            (At::Snapshot(a), At::Snapshot(b)) => Some((a.min(b), Some(a.max(b)))),
+            (At::Now, At::Snapshot(epoch)) | (At::Snapshot(epoch), At::Now) => Some((epoch, None)),
+            _ => None,
+        };
+        let differing = match between {
+            Some(between) => self.differing(Some(paced), volume, between, progress)?,
+            None => Differing::default(),
         };
         let (mut from, mut to) = (Reached::new(trees.0), Reached::new(trees.1));
-        let changes = Changes::find(&mut from, &mut to, &differing)?;
+        let changes = Changes::find(paced, (&mut from, &mut to), &differing)?;
         let mut told = |done, total| progress(Progress { phase: "inodes".into(), done, total });
         let progress = &mut told;
-        Sending { shard: self, ctx, volume, old: from, new: to, sink, portions: Vec::new(), progress }
-            .run(&changes)?;
+        Sending { paced, old: from, new: to, sink, portions: Vec::new(), progress }.run(&changes)?;
         // what differs between snapshots is known while both are there
         self.tree(volume, old).and_then(|_| self.tree(volume, new)).map(drop)
     }

@@ -7,11 +7,11 @@
 
 use super::changes::{Changes, Reached};
 use super::record::{Attributes, Record};
+use crate::cell::turns::Paced;
 use crate::format::extents::{Extents, Source, WINDOW};
-use crate::format::inode::{Body, Inode, xattr_value};
+use crate::format::inode::{Body, Dentry, Inode, xattr_value};
 use crate::format::keys::{self, Key, tag};
 use crate::ops::PAGE;
-use crate::shard::Shard;
 use crate::snapshots::tree::Tree;
 use leeward_env::Ctx;
 use leeward_fs::codec::Wire;
@@ -21,6 +21,8 @@ use std::ops::Range;
 
 /// Content is compared in blocks of so many bytes.
 const BLOCK: u32 = 4096;
+/// Inodes that are read in a turn.
+const STEP: usize = 256;
 /// Bytes of content that are read at once.
 const RUN: u32 = 256 << 10;
 /// Bytes of records that are handed on at once, or a little more.
@@ -32,6 +34,14 @@ pub(crate) type Sink<'s> = dyn FnMut(Vec<u8>) -> Result<()> + 's;
 /// Extended attributes of an inode by their names.
 type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
+/// An inode as it is, and as it was if it was there, with the extended attributes before and now.
+struct Compared {
+    inode: u64,
+    was: Option<Inode>,
+    is: Inode,
+    xattrs: (Xattrs, Xattrs),
+}
+
 /// What is at a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
@@ -42,10 +52,8 @@ enum Held {
 
 /// Writes a stream.
 pub(crate) struct Sending<'a, 's> {
-    pub(crate) shard: &'a Shard,
-    /// The context of the work, and the volume in the name of which it is done.
-    pub(crate) ctx: &'a Ctx,
-    pub(crate) volume: u32,
+    /// The work, in the name of a volume.
+    pub(crate) paced: Paced<'a>,
     pub(crate) old: Reached<'a>,
     pub(crate) new: Reached<'a>,
     /// Takes portions. Never within a turn: it may wait for somebody.
@@ -64,12 +72,7 @@ impl Sending<'_, '_> {
             self.put(&Record::Gone { dir, name, inode: gone.inode, stays: gone.stays });
             self.hand_on(PORTION)?;
         }
-        for inode in &changes.made {
-            let record = self.new_inode(*inode)?;
-            let target: &[u8] = if let Body::Symlink(target) = &record.body { target } else { b"" };
-            self.put(&Record::Made { inode: *inode, kind: record.kind, device: record.rdev, target });
-            self.hand_on(PORTION)?;
-        }
+        self.send_made(changes)?;
         for ((dir, name), inode) in &changes.named {
             self.put(&Record::Named { dir: *dir, name, inode: *inode });
             self.hand_on(PORTION)?;
@@ -78,12 +81,38 @@ impl Sending<'_, '_> {
             self.send_names(*dir)?;
         }
         let total = (changes.made.len() + changes.touched.len()) as u64;
-        for (done, inode) in changes.made.union(&changes.touched).enumerate() {
-            (self.progress)(done as u64, total);
-            self.send_inode(*inode, changes)?;
-            self.hand_on(PORTION)?;
+        let mut done = 0;
+        let mut inodes = changes.made.union(&changes.touched).copied();
+        loop {
+            let some: Vec<u64> = inodes.by_ref().take(self.paced.size(STEP)).collect();
+            if some.is_empty() {
+                return self.hand_on(0);
+            }
+            let paced = self.paced;
+            let read = || some.iter().map(|inode| self.compared(*inode, changes)).collect::<Result<Vec<_>>>();
+            for compared in paced.step(read)? {
+                (self.progress)(done, total);
+                self.send_inode(compared, changes)?;
+                self.hand_on(PORTION)?;
+                done += 1;
+            }
         }
-        self.hand_on(0)
+    }
+
+    fn send_made(&mut self, changes: &Changes) -> Result<()> {
+        let mut inodes = changes.made.iter().copied();
+        loop {
+            let some: Vec<u64> = inodes.by_ref().take(self.paced.size(STEP)).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let read = || some.iter().map(|inode| self.new_inode(*inode)).collect::<Result<Vec<_>>>();
+            for (inode, record) in some.iter().zip(self.paced.step(read)?) {
+                let target: &[u8] = if let Body::Symlink(target) = &record.body { target } else { b"" };
+                self.put(&Record::Made { inode: *inode, kind: record.kind, device: record.rdev, target });
+                self.hand_on(PORTION)?;
+            }
+        }
     }
 
     fn put(&mut self, record: &Record<'_>) {
@@ -117,7 +146,9 @@ impl Sending<'_, '_> {
         let mut next = None;
         loop {
             let mut page = Vec::new();
-            next = self.new_tree().page(dir, next, |name, entry| page.push((name, entry.node.inode())))?;
+            let tree = self.new_tree();
+            let each = |name: Box<[u8]>, entry: Dentry| page.push((name, entry.node.inode()));
+            next = self.paced.step(|| tree.page(dir, next, each))?;
             for (name, inode) in page {
                 self.put(&Record::Named { dir, name: &name, inode });
             }
@@ -128,30 +159,32 @@ impl Sending<'_, '_> {
         }
     }
 
-    fn send_inode(&mut self, inode: u64, changes: &Changes) -> Result<()> {
+    /// Reads what an inode is, and was.
+    fn compared(&mut self, inode: u64, changes: &Changes) -> Result<Compared> {
         let is = self.new_inode(inode)?;
         let was = if changes.made.contains(&inode) { None } else { self.old.inode(inode)? };
-        let before = self.sent_of(inode, was.as_ref(), &is)? || changes.lost.contains(&inode);
+        let old = match (self.old.tree, &was) {
+            (Some(tree), Some(was)) => xattrs(tree, inode, was)?,
+            _ => Xattrs::new(),
+        };
+        let new = xattrs(self.new_tree(), inode, &is)?;
+        Ok(Compared { inode, was, is, xattrs: (old, new) })
+    }
+
+    fn send_inode(&mut self, compared: Compared, changes: &Changes) -> Result<()> {
+        let Compared { inode, was, is, xattrs: (old, new) } = compared;
         let attributes = attributes(&is);
+        let xattrs = self.send_xattrs(inode, &old, &new);
+        let content = is.kind == Kind::File && self.send_content(inode, was.as_ref(), &is)?;
+        let before = xattrs || content || changes.lost.contains(&inode);
         if before || was.is_none_or(|was| self::attributes(&was) != attributes) {
             self.put(&Record::Attr { inode, attributes });
         }
         Ok(())
     }
 
-    /// Sends extended attributes and content that differ; whether any did.
-    fn sent_of(&mut self, inode: u64, was: Option<&Inode>, is: &Inode) -> Result<bool> {
-        let xattrs = self.send_xattrs(inode, was, is)?;
-        let content = is.kind == Kind::File && self.send_content(inode, was, is)?;
-        Ok(xattrs || content)
-    }
-
-    fn send_xattrs(&mut self, inode: u64, was: Option<&Inode>, is: &Inode) -> Result<bool> {
-        let old = match (self.old.tree, was) {
-            (Some(tree), Some(was)) => xattrs(tree, inode, was)?,
-            _ => Xattrs::new(),
-        };
-        let new = xattrs(self.new_tree(), inode, is)?;
+    /// Sends extended attributes that differ; whether any did.
+    fn send_xattrs(&mut self, inode: u64, old: &Xattrs, new: &Xattrs) -> bool {
         let mut any = false;
         for name in old.keys().filter(|name| !new.contains_key(*name)) {
             self.put(&Record::Xattr { inode, name, value: None });
@@ -161,7 +194,7 @@ impl Sending<'_, '_> {
             self.put(&Record::Xattr { inode, name, value: Some(value) });
             any = true;
         }
-        Ok(any)
+        any
     }
 
     fn send_content(&mut self, inode: u64, was: Option<&Inode>, is: &Inode) -> Result<bool> {
@@ -173,18 +206,21 @@ impl Sending<'_, '_> {
         if any {
             self.put(&Record::Cut { inode, size: cut });
         }
-        loop {
-            let next_old = old.as_mut().map_or(Ok(None), Windows::next_number)?;
-            let Some(window) = [next_old, new.next_number()?].into_iter().flatten().min() else {
-                return Ok(any);
-            };
-            let mut before = old.as_mut().map_or(Ok(Extents::default()), |old| old.take(window))?;
-            clip(&mut before, cut.saturating_sub(u64::from(window) * WINDOW));
-            let after = new.take(window)?;
-            let (shard, ctx, volume) = (self.shard, self.ctx, self.volume);
-            any |= shard.in_turn(ctx, volume, || self.send_window(inode, window, &before, &after))?;
+        while new.may_have_more() || old.as_ref().is_some_and(Windows::may_have_more) {
+            let paced = self.paced;
+            any |= paced.step(|| -> Result<bool> {
+                let next_old = old.as_mut().map_or(Ok(None), Windows::next_number)?;
+                let Some(window) = [next_old, new.next_number()?].into_iter().flatten().min() else {
+                    return Ok(false);
+                };
+                let mut before = old.as_mut().map_or(Ok(Extents::default()), |old| old.take(window))?;
+                clip(&mut before, cut.saturating_sub(u64::from(window) * WINDOW));
+                let after = new.take(window)?;
+                self.send_window(inode, window, &before, &after)
+            })?;
             self.hand_on(PORTION)?;
         }
+        Ok(any)
     }
 
     fn send_window(&mut self, inode: u64, window: u32, old: &Extents, new: &Extents) -> Result<bool> {
@@ -300,6 +336,11 @@ impl<'a> Windows<'a> {
             next = (*spilled || *windows).then_some(from);
         }
         Windows { tree, read, next, end }
+    }
+
+    /// Whether there may be another window.
+    fn may_have_more(&self) -> bool {
+        !self.read.is_empty() || self.next.is_some()
     }
 
     /// The number of the next window.
