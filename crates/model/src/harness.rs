@@ -162,9 +162,10 @@ impl<T: Target> Harness<T> {
         self.acknowledged = got.is_ok();
         self.failed_with = got.as_ref().err().cloned();
         let want = self.on_model(&as_done(step, &got));
+        // first: a target that has died may have taken it, and not answered
+        self.note_snapshot(step, &want);
         self.same_answer(step, &want, &got)?;
         self.meet_made(step, &want, &got)?;
-        self.note_snapshot(step, &want);
         if self.target.exact_times() {
             let after = self.stats(&watched);
             self.same_times(step, &before, &watched, stats.into_iter().zip(after))?;
