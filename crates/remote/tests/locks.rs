@@ -14,7 +14,9 @@ use leeward_fs::locks::{
 };
 use leeward_fs::sessions::Sessions;
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
-use leeward_remote::message::{Call, Hello, SessionId, Slot, Standing, ToClient, ToServer, VERSION, frame};
+use leeward_remote::message::{
+    Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer, VERSION, frame,
+};
 use leeward_remote::{Client, Grant};
 use leeward_vfs::Backend;
 use leeward_vfs::locks::{LockService, OwnMount};
@@ -730,6 +732,19 @@ fn silent(rig: &Rig, version: u16, node: NodeId) -> (Raw, SessionId) {
     (raw, session)
 }
 
+/// Its client comes back. Whoever was given its lock may hear of that before it may.
+fn come_back(rig: &Rig, session: SessionId) -> Raw {
+    loop {
+        let mut raw = Raw::connect(rig, tls(50));
+        raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
+        match raw.hear() {
+            Ok(ToClient::Welcome { standing: Standing::Resumed, .. }) => return raw,
+            Ok(ToClient::Refused(Refusal::Busy, _)) => rig.env.sleep(Duration::from_millis(10)),
+            said => panic!("{said:?}"),
+        }
+    }
+}
+
 /// What it had sent, or sends before it has heard of it, changes nothing under a lock that others
 /// have.
 #[test]
@@ -740,18 +755,17 @@ fn a_machine_that_has_lost_a_lock_changes_nothing_until_it_knows() {
     let (_raw, session) = silent(&rig, VERSION, node);
     Machine::of(&b).wait(F, node, Exclusive).is_answered().expect("it has it");
     for _ in 0..2 {
-        let mut raw = Raw::connect(&rig, tls(50));
-        raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
-        assert!(matches!(raw.hear(), Ok(ToClient::Welcome { standing: Standing::Resumed, .. })));
+        let mut raw = come_back(&rig, session);
         match raw.hear() {
             Ok(ToClient::LocksTaken(all)) => assert_eq!((all.len(), all[0].node, all[0].owner), (1, node, F)),
             said => panic!("{said:?}"),
         }
         assert!(matches!(raw.hear(), Ok(ToClient::Ready)));
     }
-    let mut raw = Raw::connect(&rig, tls(50));
-    raw.say(&ToServer::Hello(Hello { session: Some(session), ..HELLO }));
-    (0..3).for_each(|_| assert!(raw.hear().is_ok()));
+    let mut raw = come_back(&rig, session);
+    (0..2).for_each(|_| assert!(raw.hear().is_ok()));
+    // the answer that it had the lock is not given again
+    assert_ne!(say(&mut raw, 0, 1, set_whole(node, F, 1)), Ok(Reply::Done));
     let write = |node| Op::Write { node, offset: 0, data: b"x" };
     assert!(matches!(raw.call(slot(1, 1), root(), write(node)), Err(Error::Io(_))));
     assert!(matches!(raw.call(slot(1, 2), root(), Op::Fsync { node }), Err(Error::Io(_))));
@@ -759,6 +773,29 @@ fn a_machine_that_has_lost_a_lock_changes_nothing_until_it_knows() {
     assert!(raw.call(slot(1, 4), root(), Op::GetAttr { node }).is_ok());
     raw.say(&ToServer::HeedsLocks);
     assert_eq!(raw.call(slot(1, 5), root(), write(node)), Ok(Reply::Written(1)));
+}
+
+/// What its programs had asked for under the lock is not done after others have had it.
+#[test]
+fn what_was_asked_for_under_a_lost_lock_is_not_done() {
+    let rig = Rig::new();
+    let (proxy, a, b, node) = steady(&rig);
+    let of_a = Machine::of(&a);
+    of_a.lock(P, node, Exclusive).expect("locked");
+    proxy.hold(true);
+    let late: Vec<_> = (0..8)
+        .map(|_| {
+            let a = a.clone();
+            std::thread::spawn(move || write(&a, node, b"a"))
+        })
+        .collect();
+    Machine::of(&b).wait(P, node, Exclusive).is_answered().expect("it has it");
+    write(&b, node, b"b").expect("written under the lock");
+    proxy.hold(false);
+    late.into_iter().for_each(|late| assert!(late.join().expect("no panic").is_err()));
+    assert_eq!(of_a.lost.recv_timeout(LONG), Ok((node, P)));
+    assert_eq!(rig::read(&b, node), Ok(b"b".to_vec()));
+    comes_to(&a, node);
 }
 
 /// One that could not be told keeps its lock as long as its session.

@@ -4,8 +4,8 @@ use super::drops::TheAnswer;
 use super::slots::Outstanding;
 use super::{Away, Client, LOST_FILES_MAX, LostFiles, Phase, Shared, Unreachable, locks};
 use crate::message::{
-    Call, FRAME_BYTES_MAX, Hello, Leased, OLDEST, Refusal, Slot, Standing, ToClient, ToServer, VERSION,
-    frame, message,
+    Call, FRAME_BYTES_MAX, Hello, Leased, OLDEST, Refusal, Slot, Standing, TAKES_LOCKS, ToClient, ToServer,
+    VERSION, frame, message,
 };
 use crate::on_drop::guarded;
 use crate::pipe::{Inbox, Pipe, Received};
@@ -208,13 +208,14 @@ impl Shared {
             ToClient::Welcome { .. } if link.is_old => {
                 Err(Unreachable::Silent("it does not know yet that another server has the cell now".into()))
             }
-            ToClient::Welcome { session, standing, instance, host, wants_groups, by_tokens, .. } => {
+            ToClient::Welcome { session, standing, instance, host, wants_groups, by_tokens, version } => {
                 if !self.logins.are_wanted(by_tokens) {
                     let why = "it believes this machine now who its users are: mount anew";
                     return Err(Unreachable::Refused(why.into()));
                 }
                 let mut state = self.state.lock();
                 (state.session, state.host, state.wants_groups) = (Some(session), host, wants_groups);
+                state.version = version;
                 let before = state.instance.replace(instance);
                 state.invitation = None;
                 // the one that the client has not caught up with yet is not the one it was told
@@ -244,9 +245,8 @@ impl Shared {
     /// Sends what is not answered, and then gives answers until the connection is over. Says why it
     /// is.
     fn serve(self: &Arc<Self>, mut link: Link) -> String {
-        let mut state = self.state.lock();
-        (state.link, state.has_lost_locks) = (Some(link.pipe.clone()), false);
-        drop(state);
+        self.state.lock().link = Some(link.pipe.clone());
+        Client(self.clone()).begin_era();
         self.drop_lost(&self.copies.connected(link.standing == Standing::Resumed));
         if link.standing != Standing::Resumed {
             self.behind.lock().forget_numbers();
@@ -263,6 +263,7 @@ impl Shared {
                 Ok(true) => {
                     heard = self.env.now();
                     self.heard.store(heard, Ordering::Relaxed);
+                    self.heed(&link.pipe);
                 }
                 Ok(false) => (),
                 Err(e) => return plain(&e),
@@ -367,7 +368,6 @@ impl Shared {
             }
             ToClient::LocksTaken(all) => {
                 Client(self.clone()).were_taken(&all);
-                self.state.lock().has_lost_locks = true;
                 Ok(())
             }
             ToClient::Closing { durable } => {
@@ -587,12 +587,23 @@ impl Shared {
         for place in state.slots.unanswered() {
             pipe.send_large(&state.slots.sending(place));
         }
-        // what programs ask for from now on is refused where their locks are lost
-        if std::mem::take(&mut state.has_lost_locks) {
-            pipe.send(&frame(&ToServer::HeedsLocks));
-        }
         state.phase = Phase::Up(pipe.clone());
         true
+    }
+
+    /// Tells the server when all is answered that was asked for before locks were lost. What is
+    /// asked for since fails here where its lock is lost.
+    fn heed(&self, pipe: &Pipe) {
+        let mut state = self.state.lock();
+        let is_up = matches!(state.phase, Phase::Up(_));
+        if !is_up || state.unheeded.is_empty() || state.unheeded.iter().any(|under| under.strong_count() > 0)
+        {
+            return;
+        }
+        state.unheeded.clear();
+        if state.version >= TAKES_LOCKS {
+            pipe.send(&frame(&ToServer::HeedsLocks));
+        }
     }
 
     fn lost(self: &Arc<Self>, why: &str) {

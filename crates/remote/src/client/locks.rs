@@ -16,6 +16,10 @@
 //!
 //! A request that nobody waits for any more (its program was killed, or its time is over, while the
 //! server was away) is cancelled when the server is back; what was given meanwhile is unlocked.
+//!
+//! Where locks are lost, the open files fail from then on. What was asked for before may still be
+//! on its way: so the server refuses changes of those files until it hears that all of that is
+//! answered ([`Shared::heed`](super::Shared::heed)).
 
 use super::slots::{Answer, Outstanding};
 use super::{Client, Phase};
@@ -29,7 +33,7 @@ use leeward_vfs::locks::{LockAnswer, LockService, LockedRanges};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Locks of one call that tells of them.
 const TOLD_MAX: usize = 4096;
@@ -54,6 +58,9 @@ struct State {
     closing: FxHashMap<u64, LockAnswer>,
     closed: u64,
     lost: Option<Lost>,
+    /// Each change has it until it is answered, if it may have been asked for under a lock. Another
+    /// one comes in its place when locks are lost.
+    era: Arc<()>,
 }
 
 #[derive(Default)]
@@ -119,6 +126,25 @@ impl State {
 impl Client {
     pub(super) fn lock_service(&self) -> Arc<dyn LockService> {
         Arc::new(self.clone())
+    }
+
+    /// What a change keeps until it is answered, if it may be under a lock.
+    pub(super) fn under_locks(&self, op: &Op<'_>) -> Option<Arc<()>> {
+        if !op.changes() {
+            return None;
+        }
+        let state = self.0.locks.0.lock();
+        (!state.held.is_empty()).then(|| state.era.clone())
+    }
+
+    /// Locks may be lost: the server is told when all is answered that was asked for until now.
+    pub(super) fn begin_era(&self) {
+        let before = std::mem::take(&mut self.0.locks.0.lock().era);
+        self.heed_after(Arc::downgrade(&before));
+    }
+
+    fn heed_after(&self, over: Weak<()>) {
+        self.0.state.lock().unheeded.push(over);
     }
 
     fn is_up(&self) -> bool {
@@ -332,9 +358,14 @@ impl Client {
             self.lose(&all);
             return Vec::new();
         }
+        let under_way = Arc::new(());
+        self.heed_after(Arc::downgrade(&under_way));
         let calls = all.chunks(TOLD_MAX).map(|some| {
-            let (client, told) = (self.clone(), some.to_vec());
-            let answer: Answer = Box::new(move |result| client.were_told(&told, result));
+            let (client, told, under_way) = (self.clone(), some.to_vec(), under_way.clone());
+            let answer: Answer = Box::new(move |result| {
+                client.were_told(&told, result);
+                drop(under_way);
+            });
             let call = Call::Lock(nobody(), LockCall::Tell(some.to_vec()));
             Outstanding::new(call, self.0.env.now(), None, answer)
         });
@@ -353,7 +384,10 @@ impl Client {
 
     /// The server has given these to others, while it did not hear of this client.
     pub(super) fn were_taken(&self, all: &[OwnedLock]) {
-        let state = self.0.locks.0.lock();
+        let mut state = self.0.locks.0.lock();
+        let is_taken = |key: Key| all.iter().any(|taken| (taken.node, taken.owner) == key);
+        // what was given may have been taken since
+        state.waiting.values_mut().filter(|waiting| is_taken(waiting.key())).for_each(|w| w.told = None);
         let is_held = |taken: &&OwnedLock| {
             let held = state.held.get(&(taken.node, taken.owner));
             held.is_some_and(|held| held.ranges.overlapping(taken.lock.range).next().is_some())
@@ -369,6 +403,7 @@ impl Client {
         if all.is_empty() {
             return;
         }
+        self.begin_era();
         let mut state = self.0.locks.0.lock();
         for OwnedLock { node, owner, lock } in all {
             let Some(held) = state.held.get_mut(&(*node, *owner)) else { continue };

@@ -56,7 +56,7 @@ use slots::{Answer, Outstanding, Slots};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use told::ToldChanges;
 use workers::Workers;
@@ -179,8 +179,10 @@ struct State {
     closed_in_order: bool,
     /// How often the connection was lost.
     times_lost: u64,
-    /// The server has said that locks were taken, and not heard that this is heeded.
-    has_lost_locks: bool,
+    /// When all of these are gone, the server is told that lost locks are heeded.
+    unheeded: Vec<Weak<()>>,
+    /// The version of the protocol that the server speaks.
+    version: u16,
 }
 
 /// Since when there is no connection, and why.
@@ -221,7 +223,8 @@ impl Client {
             root: [None, None],
             closed_in_order: false,
             times_lost: 0,
-            has_lost_locks: false,
+            unheeded: Vec::new(),
+            version: 0,
         };
         let client = Client(Arc::new(Shared {
             env: env.clone(),
@@ -472,6 +475,11 @@ fn about_root(op: &Op<'_>) -> Option<usize> {
 
 impl Backend for Client {
     fn run(&self, ctx: Ctx, op: Op<'_>, answer: impl FnOnce(Result<Reply>) + Send + 'static) {
+        let under_locks = self.under_locks(&op);
+        let answer = move |result| {
+            answer(result);
+            drop(under_locks);
+        };
         if let Op::SetAttr { node, set } = op
             && set.flags.is_some_and(|flags| flags.has(REFUSE_WRITES))
         {

@@ -267,7 +267,7 @@ fn act_upon(
             let (is_busy, times) = (session.lines.are_busy(), session.times_expelled());
             let taken = match shared.leases.keepalive(session.id.number, term, is_busy) {
                 Keepalive::Renewed => {
-                    if session.is_expelled() {
+                    if session.is_expelled() && session.heeds_all() {
                         let _ = shared.lasting.send(Job::Knows(session.clone(), times));
                     }
                     Some(None)

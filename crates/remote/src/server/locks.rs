@@ -3,7 +3,8 @@
 //! A call about locks is answered at once, so that it keeps no slot: a request that waits is
 //! answered [`LockReply::Waits`], and the client hears later how it went by [`ToClient::Granted`].
 //! That message may be lost with its connection. So a client that comes back asks again for what it
-//! waits for, and no slot keeps the answer that it waits: it would be told so for ever.
+//! waits for, and no slot keeps the answer to a request: it would be told for ever that it waits,
+//! or that it has what was taken from it since.
 //!
 //! Locks that others want are taken from a client that is silent ([`Shared::take_locks`],
 //! `docs/decisions/0049`).
@@ -25,7 +26,9 @@ pub(super) fn run(
 ) {
     let (table, number) = (&shared.locks, session.id.number);
     let result = match call {
-        LockCall::Set { request, ticket } => return set(shared, session, caller, (request, ticket), answer),
+        LockCall::Set { request, ticket } => {
+            return set(shared, session, caller, (request, ticket), answer.for_once());
+        }
         LockCall::Test(request) => return test(shared, session, (caller, request), answer),
         LockCall::Unlock { node, owner, range } => {
             table.unlock(number, node, owner, range).map(|()| Reply::Done)
@@ -113,6 +116,7 @@ fn test(shared: &Shared, session: &Arc<Session>, (caller, request): (&Caller, Lo
 /// Takes what the client had before; positions of what it does not get.
 fn tell(table: &LockTable, session: &Arc<Session>, locks: &[OwnedLock]) -> Vec<u32> {
     let host = session.host();
+    session.tells_locks(locks);
     let may_have = |told: &OwnedLock| {
         // the process before may have given them to others
         if session.was_expelled() {

@@ -84,6 +84,8 @@ const LINES_TIME: Nanos = 2_000_000_000;
 const LINES_STEP: Duration = Duration::from_millis(5);
 /// How long to wait after a connection could not be taken.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Locks that a client may have lost without saying that it heeds that.
+const UNHEEDED_MAX: usize = 100_000;
 /// Enrolments at the same time: each waits for the disk.
 const ENROLMENTS_MAX: usize = 4;
 /// How soon to look again at a client that does not read its answers.
@@ -775,8 +777,11 @@ impl Shared {
             }
         };
         if !taken.is_empty() {
-            session.lose_locks(taken.iter().map(|(lock, _)| *lock));
+            let unheeded = session.lose_locks(taken.iter().map(|(lock, _)| *lock));
             self.lost_locks(session, silent, &taken);
+            if unheeded > UNHEEDED_MAX {
+                self.end_session(session, "its client takes no notice of the locks that it has lost");
+            }
         }
         session.may_come_back();
         !taken.is_empty()

@@ -15,7 +15,7 @@ use crate::message::{
 use crate::on_drop::{OnDrop, guarded};
 use leeward_env::{Ctx, Door, Nanos, Told};
 use leeward_fs::leases::{self, Granted, Leases};
-use leeward_fs::locks::{LockReply, OwnedLock};
+use leeward_fs::locks::OwnedLock;
 use leeward_fs::sessions::{self, Outcome, SessionRecord};
 use leeward_fs::{Effect, Error, NodeId, Op, Reply, Result};
 use leeward_vfs::Gate;
@@ -110,6 +110,10 @@ pub(super) struct Session {
     /// these files.
     lost_locks: Mutex<Vec<OwnedLock>>,
     has_lost_locks: AtomicBool,
+    /// Its client has said which locks it had with the process before; that it heeds what it has
+    /// lost of them.
+    has_told_locks: AtomicBool,
+    heeds_locks: AtomicBool,
     /// The version of the protocol that its client speaks.
     version: AtomicU16,
     /// The number of the last change that the client was told of, and up to which it knows that
@@ -316,6 +320,8 @@ impl Session {
             expelling: Mutex::default(),
             lost_locks: Mutex::default(),
             has_lost_locks: AtomicBool::new(false),
+            has_told_locks: AtomicBool::new(false),
+            heeds_locks: AtomicBool::new(false),
             version: AtomicU16::new(0),
             told: AtomicU64::new(0),
             durable: AtomicU64::new(0),
@@ -439,10 +445,22 @@ impl Session {
         self.version.load(Ordering::Relaxed) >= TAKES_LOCKS
     }
 
-    /// These locks were taken from its client. Not while anything comes from it.
-    pub(super) fn lose_locks(&self, taken: impl Iterator<Item = OwnedLock>) {
-        self.lost_locks.lock().extend(taken);
-        self.has_lost_locks.store(true, Ordering::Release);
+    /// These locks were taken from its client. Not while anything comes from it. How many it has
+    /// lost and not heeded.
+    pub(super) fn lose_locks(&self, taken: impl Iterator<Item = OwnedLock>) -> usize {
+        let mut lost = self.lost_locks.lock();
+        lost.extend(taken);
+        self.has_lost_locks.store(!lost.is_empty(), Ordering::Release);
+        lost.len()
+    }
+
+    /// Its client says which locks it had with the process before, and is going to be told which of
+    /// them it has lost.
+    pub(super) fn tells_locks(&self, all: &[OwnedLock]) {
+        if self.was_expelled && self.hears_of_lost_locks() && !self.heeds_locks.load(Ordering::Acquire) {
+            self.lose_locks(all.iter().copied());
+            self.has_told_locks.store(true, Ordering::Release);
+        }
     }
 
     pub(super) fn lost_locks(&self) -> Vec<OwnedLock> {
@@ -453,11 +471,29 @@ impl Session {
     pub(super) fn heeds_lost_locks(&self) {
         self.lost_locks.lock().clear();
         self.has_lost_locks.store(false, Ordering::Release);
+        self.heeds_locks.store(true, Ordering::Release);
+    }
+
+    /// Whether its client heeds all that was taken from it, as far as it can say so.
+    pub(super) fn heeds_all(&self) -> bool {
+        self.heeds_before() && !self.has_lost_locks.load(Ordering::Acquire)
+    }
+
+    /// Whether it heeds what a process before has taken.
+    fn heeds_before(&self) -> bool {
+        !self.was_expelled || !self.hears_of_lost_locks() || self.heeds_locks.load(Ordering::Acquire)
     }
 
     /// Whether its client asks for a change of a file under a lock that it may not have any more.
     fn has_lost_lock_for(&self, op: &Op<'_>) -> bool {
-        if !self.has_lost_locks.load(Ordering::Acquire) || !op.changes() {
+        if !op.changes() {
+            return false;
+        }
+        // what a process before has taken is known when the client has told what it had
+        if !self.heeds_before() && !self.has_told_locks.load(Ordering::Acquire) {
+            return true;
+        }
+        if !self.has_lost_locks.load(Ordering::Acquire) {
             return false;
         }
         let nodes = admit::nodes_of(op);
@@ -754,6 +790,7 @@ impl Session {
             hosts: shared.hosts.clone(),
             slot: Some(slot),
             coming: None,
+            is_for_once: false,
         }
     }
 
@@ -944,6 +981,8 @@ pub(super) struct Answer {
     bytes: usize,
     /// Its number among changes that come, if its client has told it already.
     coming: Option<u64>,
+    /// Whether the call is done again when it comes again: its answer may be wrong by then.
+    is_for_once: bool,
 }
 
 /// A change that is answered when the kernel of this machine has dropped what it cached of it.
@@ -955,6 +994,12 @@ pub(super) struct Settled {
 }
 
 impl Answer {
+    /// It is not given again: the call is done again then.
+    pub(super) fn for_once(mut self) -> Answer {
+        self.is_for_once = true;
+        self
+    }
+
     /// Its client has told its program already what it is going to be answered.
     pub(super) fn of_told(mut self, behind: Behind, op: &Op<'_>) -> Answer {
         self.coming = Some(self.session.unflushed.comes(behind.at, op.moved_bytes()));
@@ -1002,15 +1047,9 @@ impl Answer {
             let _ = self.settle.send(Settled { session: self.session.clone(), slot, leased, result });
             return;
         }
-        let is_kept = like.map_or(!is_passing(&result), |like| like.changes || like.takes_references);
+        let is_kept = like.map_or(!self.is_for_once, |like| like.changes || like.takes_references);
         self.session.answered(slot, result, leased, is_kept);
     }
-}
-
-/// Whether an answer may be wrong when it is given again: the request may have its lock by then,
-/// and what told its client so may be lost.
-fn is_passing(result: &Result<Reply>) -> bool {
-    matches!(result, Ok(Reply::Lock(LockReply::Waits)))
 }
 
 impl Drop for Answer {

@@ -610,8 +610,22 @@ impl State {
         is_there: &dyn Fn(u64) -> bool,
         answers: &mut Answers,
     ) -> Vec<(OwnedLock, Option<u32>)> {
-        let (wanted, mut taken) = (self.wanted(session, is_there), Vec::new());
-        for (place, owner) in &wanted {
+        let mut taken = Vec::new();
+        // who is next may be of the same session
+        loop {
+            let wanted = self.wanted(session, is_there);
+            if wanted.is_empty() {
+                return taken;
+            }
+            self.take_all(&wanted, &mut taken);
+            for (place, owner) in wanted {
+                self.wake(place, owner, answers);
+            }
+        }
+    }
+
+    fn take_all(&mut self, wanted: &[(Place, Owner)], taken: &mut Vec<(OwnedLock, Option<u32>)>) {
+        for (place, owner) in wanted {
             let held = self.files.get(place).and_then(|file| file.owners.get(owner));
             let of = LockOwner { kind: place.1, number: owner.number };
             taken.extend(held.into_iter().flat_map(|held| {
@@ -621,10 +635,6 @@ impl State {
             }));
             self.take_from(*place, *owner, LockRange::ALL);
         }
-        for (place, owner) in wanted {
-            self.wake(place, owner, answers);
-        }
-        taken
     }
 
     pub(super) fn forget_tried(&mut self) {
