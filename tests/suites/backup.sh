@@ -211,7 +211,7 @@ behind_sftp() {
   dd if=/dev/urandom of="$SRC/behind" bs=1M count=200 status=none
   touch "$WORK/before"
   lee backup run home --to "$there" --prune &
-  until [ -n "$(find "$WORK/behind/data" -type f -newer "$WORK/before" -print -quit)" ]; do sleep 0.01; done
+  until [ -n "$(find "$WORK/behind/data" -type f -newer "$WORK/before" -print -quit)" ]; do kill -0 $! && sleep 0.01; done
   pkill -KILL -P "$SSHD"
   wait $!
   RESTIC_REPOSITORY=$there by_restic

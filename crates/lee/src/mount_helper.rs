@@ -60,6 +60,9 @@ const IGNORED: [&str; 31] = [
     "uhelper=leeward",
 ];
 const IGNORED_PREFIXES: [&str; 4] = ["x-", "X-", "comment=", "user="];
+/// With `remount` also what the table of mounts has from the kernel.
+const OF_KERNEL: [&str; 6] =
+    ["user_id=", "group_id=", "max_read=", "default_permissions", "seclabel", "blksize="];
 
 /// Mounts, if this program runs under the helper's name.
 pub fn if_helper() -> Option<ExitCode> {
@@ -163,10 +166,9 @@ impl Asked {
         let options = options.iter().flat_map(|all| all.split(',')).filter(|option| !option.is_empty());
         let options: Vec<&str> = options.collect();
         asked.is_remount = options.contains(&"remount");
-        // then those come, too, that the table of mounts has from the kernel; they stay as they are
-        is_sloppy |= asked.is_remount;
         for option in options {
-            asked.take(option, is_sloppy)?;
+            let is_of_kernel = OF_KERNEL.iter().any(|known| option.starts_with(known));
+            asked.take(option, is_sloppy || asked.is_remount && is_of_kernel)?;
         }
         Ok(asked)
     }
@@ -179,6 +181,7 @@ impl Asked {
             Some(("token-file", file)) => self.token_file = Some(file.into()),
             Some(("timeout", time)) => self.timeout = Some(time.to_owned()),
             Some(("cache", cache)) => self.cache = Some(cache.to_owned()),
+            _ if option == "remount" => (),
             _ => match mount_options::parse(option) {
                 Ok(word) => self.options.push(word),
                 Err(_) if is_sloppy => (),
@@ -257,6 +260,7 @@ mod tests {
         assert_eq!(read("s /d -s -o nonsense").expect("sloppy").options, []);
         let again = read("s /d -o rw,relatime,user_id=0,allow_other,remount,ro").expect("remount");
         assert!(again.is_remount);
+        assert_eq!(read("s /d -o remount,r0").expect_err("no option").code(), 2);
         assert_eq!(again.options.last(), Some(&MountWord::ReadOnly(true)));
     }
 

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// How names of files end while they are being written.
 pub(crate) const UNFINISHED: &str = "-tmp-lee";
+/// A file of a repository but packs is not longer. Whoever can write at the place may claim more.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Bytes that one request brings of a large object.
 const RANGE_BYTES: u64 = 16 << 20;
 
@@ -116,7 +118,7 @@ impl Directory {
 
     fn read(&self, name: &str, offset: u64, len: Option<u64>) -> io::Result<Vec<u8>> {
         let file = self.disk.open_to_read(name, Caching::Buffered)?;
-        let len = len.map_or_else(|| file.len(), Ok)?;
+        let len = len.map_or_else(|| file.len().and_then(whole), Ok)?;
         let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
         let read = file.read_at(offset, &mut bytes)?;
         if read < bytes.len() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
@@ -130,6 +132,11 @@ impl Directory {
         self.disk.rename(&staged, name)?;
         self.disk.sync_dir(dir_of(name))
     }
+}
+
+/// The length of a file that is read whole.
+pub(crate) fn whole(len: u64) -> io::Result<u64> {
+    if len > FILE_BYTES_MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(len) }
 }
 
 /// A file that an index names is not as it was.

@@ -2,7 +2,7 @@
 
 use crate::chunk::{Polynomial, Tables};
 use crate::crypto::{Key, KeyFile, USUAL_COST};
-use crate::files::{Files, UNFINISHED};
+use crate::files::{FILE_BYTES_MAX, Files, UNFINISHED};
 use crate::index::{Index, IndexFile};
 use crate::pack::{self, Blob, BlobKind};
 use crate::snapshot::Snapshot;
@@ -20,8 +20,6 @@ use std::sync::Arc;
 const VERSION: u32 = 2;
 /// The first byte of a compressed file of a repository.
 const COMPRESSED: u8 = 2;
-/// A file of a repository but packs is not longer.
-const FILE_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a pack that are read at once for trees, and how many such parts are kept.
 const PART_BYTES: u64 = 2 << 20;
 const PARTS_MAX: usize = 16;
@@ -216,7 +214,7 @@ impl Repository {
             Some(&COMPRESSED) => {
                 let mut plain = Vec::new();
                 let from = zstd::stream::read::Decoder::new(&stored[1..]).map_err(|_| damaged())?;
-                let mut from = std::io::Read::take(from, FILE_BYTES_MAX as u64);
+                let mut from = std::io::Read::take(from, FILE_BYTES_MAX);
                 std::io::Read::read_to_end(&mut from, &mut plain).map_err(|_| damaged())?;
                 Ok(Some(plain))
             }

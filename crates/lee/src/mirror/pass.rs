@@ -63,8 +63,9 @@ impl Shared {
             }
             sent?;
             self.note_proven(mirror, Some(&next))?;
-            self.send_limits(&other, mirror)?;
+            let limited = self.send_limits(&other, mirror);
             self.prune(&other, mirror, (&at, &next))?;
+            limited?;
             if !is_left {
                 break;
             }
@@ -101,7 +102,11 @@ impl Shared {
                 self.note_proven(mirror, None)?;
                 Ok(Shown::Own(name))
             }
-            None => Err(nothing_common(mirror, &name)),
+            None => {
+                // it was taken back behind what it has proven, or is another one
+                self.note_proven(mirror, None)?;
+                Err(nothing_common(mirror, &name))
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //! Requests of one file go without waiting for each answer, [`WINDOW`] at a time. Every wait ends:
 //! a server that says nothing for [`SILENCE`] is given up.
 
+use leeward_env::{Env, Nanos};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -17,8 +18,12 @@ const PIECE: usize = 32 << 10;
 const WINDOW: usize = 64;
 /// Longest answer. Servers send pieces, and lists of some hundred names.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// A server that has said nothing for so long while it was asked is given up.
+/// A server that has not answered for so long is given up. Each answer is short.
 const SILENCE: Duration = Duration::from_secs(120);
+/// Names in a directory, which are all in memory. A repository of a petabyte has fewer.
+const NAMES_MAX: usize = 4 << 20;
+/// What is told of the text of an error.
+const TEXT_BYTES_MAX: usize = 200;
 /// What is kept of what `ssh` says, and how long its end is waited for: another process that it has
 /// started may stay, and keep the pipe open.
 const SAID_BYTES_MAX: u64 = 4 << 10;
@@ -103,6 +108,7 @@ pub(super) struct Link {
     /// What it says to people.
     said: UnixStream,
     next: u32,
+    clock: Env,
     /// Names of extensions that the server has.
     extensions: BTreeMap<String, String>,
 }
@@ -132,7 +138,8 @@ impl Link {
         })?;
         // its copies of the other end must not keep the connection open
         drop(command);
-        let mut link = Link { child, stream: ours, said, next: 0, extensions: BTreeMap::new() };
+        let mut link =
+            Link { child, stream: ours, said, next: 0, clock: Env::real(), extensions: BTreeMap::new() };
         link.greet().map_err(|e| link.with_cause(e))?;
         Ok(link)
     }
@@ -159,7 +166,8 @@ impl Link {
         let _ = (&self.said).take(SAID_BYTES_MAX).read_to_end(&mut said); // as far as it comes
         let said = String::from_utf8_lossy(&said);
         let last = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-        Refusal::Broken(last.map_or(what, str::to_owned))
+        let short = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned();
+        Refusal::Broken(last.map_or(what, short))
     }
 
     /// Whether what is written can be made durable there.
@@ -168,15 +176,32 @@ impl Link {
     }
 
     fn receive(&mut self) -> Done<(u8, Vec<u8>)> {
+        let until = self.clock.now() + SILENCE.as_nanos() as Nanos;
         let mut head = [0; 5];
-        self.stream.read_exact(&mut head)?;
+        self.read_until(until, &mut head)?;
         let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
         if len == 0 || len > ANSWER_BYTES_MAX {
             return Err(Refusal::Broken("what answers is no sftp server".into()));
         }
         let mut body = vec![0; len - 1];
-        self.stream.read_exact(&mut body)?;
+        self.read_until(until, &mut body)?;
         Ok((head[4], body))
+    }
+
+    /// Reads all of it before that time.
+    fn read_until(&mut self, until: Nanos, mut into: &mut [u8]) -> Done<()> {
+        while !into.is_empty() {
+            match self.stream.read(into) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(read) => into = &mut into[read..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+                Err(e) => return Err(e.into()),
+            }
+            if self.clock.now() > until {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+        Ok(())
     }
 
     /// Sends a request; returns its number.
@@ -373,7 +398,11 @@ impl Link {
             match self.ask(kind::READDIR, &[Argument::Bytes(handle)])? {
                 (kind::NAME, body) => {
                     let mut body = Reader(&body);
-                    for _ in 0..body.number()? {
+                    let names = body.number()? as usize;
+                    if names == 0 || all.len() + names > NAMES_MAX {
+                        return Err(unexpected());
+                    }
+                    for _ in 0..names {
                         let (name, _long, attributes) = (body.text()?, body.bytes()?, body.attributes()?);
                         if name != "." && name != ".." {
                             all.push((name, attributes));
@@ -494,7 +523,9 @@ fn done(body: &[u8]) -> Done<()> {
         status::NO_SUCH_FILE => Err(Refusal::Missing),
         status::PERMISSION_DENIED => Err(Refusal::Refused("permission denied".into())),
         code => Err(Refusal::Refused(match body.text() {
-            Ok(text) if !text.is_empty() => format!("the server says: {text}"),
+            Ok(text) if !text.is_empty() => {
+                format!("the server says: {}", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
+            }
             _ => format!("the server says: error {code}"),
         })),
     }

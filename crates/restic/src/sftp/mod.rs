@@ -10,7 +10,7 @@ mod place;
 
 pub use place::SftpPlace;
 
-use crate::files::{Files, UNFINISHED, dir_of, lost};
+use crate::files::{FILE_BYTES_MAX, Files, UNFINISHED, dir_of, lost};
 use crate::{Error, ErrorKind, Result};
 use link::{Attributes, Link, Refusal};
 use parking_lot::Mutex;
@@ -147,6 +147,9 @@ impl Files for Sftp {
         let found = self.with(name, |link| {
             let at = self.at(name);
             let bytes = link.stat(&at)?.bytes;
+            if bytes > FILE_BYTES_MAX {
+                return Err(Refusal::Refused(format!("{bytes} bytes are too many for such a file")));
+            }
             link.read(&at, 0, bytes)
         });
         match found {
@@ -203,7 +206,12 @@ impl Files for Sftp {
             // one directory below another, not deeper
             for below in [true, false] {
                 for dir in std::mem::take(&mut dirs) {
-                    for (name, attributes) in link.list(&dir)? {
+                    let listed = match link.list(&dir) {
+                        // it has gone since
+                        Err(Refusal::Missing) if !below => continue,
+                        listed => listed?,
+                    };
+                    for (name, attributes) in listed {
                         match attributes.is_dir {
                             true if below => dirs.push(format!("{dir}/{name}")),
                             true => (),

@@ -56,6 +56,15 @@ fn files_are_stored_read_listed_and_removed() {
         sftp.remove("data/ab/abc").expect("removed, or not there");
     }
     assert_eq!(sftp.list("data").expect("listed"), []);
+    // who can write there may claim any length: that takes no memory
+    let sparse = std::fs::File::create(at.join("locks/large")).expect("made");
+    sparse.set_len(1 << 43).expect("sparse");
+    for files in
+        [&sftp as &dyn Files, &*crate::files::open(at.to_str().expect("UTF-8"), false).expect("opened")]
+    {
+        let refused = files.get("locks/large").expect_err("too long");
+        assert_eq!(refused.kind, ErrorKind::Place, "{refused}");
+    }
     // nothing unfinished is left
     assert_eq!(std::fs::read_dir(at.join("data/ab")).expect("read").count(), 0);
 }

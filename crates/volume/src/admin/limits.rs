@@ -6,6 +6,7 @@ use crate::admin::failure::about;
 use crate::admin::{Caller, Done, Failure, Reply, Request};
 use crate::format::inode::{Inode, Pair};
 use crate::format::keys;
+use crate::format::versions::FORMAT;
 use crate::shard::Shard;
 use crate::state::quota::Quota;
 use crate::state::{Effect, State};
@@ -88,6 +89,11 @@ impl Request for CopyLimits {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let volume = shard.volume_named(&self.name)?;
+        if shard.lock().format < FORMAT {
+            // an older version would have them bind what the copy receives
+            let message = "the cell may go back to an older version: lee upgrade ends that";
+            return Err(Failure::new(libc::EINVAL, message));
+        }
         let set = shard.transact(&Ctx::system(), |tx| {
             if tx.st.is_copy(volume) { self.set(tx, volume).map(Some) } else { Ok(None) }
         });

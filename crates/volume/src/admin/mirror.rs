@@ -10,7 +10,6 @@ use crate::format::schedule::Keep;
 use crate::shard::Shard;
 use crate::stream::OF_MIRRORS;
 use leeward_env::hex;
-use leeward_fs::NodeId;
 use serde::{Deserialize, Serialize};
 
 /// Shortest interval.
@@ -107,19 +106,28 @@ impl Request for MirrorSet {
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfo, Failure> {
         let id = shard.volume_named(&self.mirror.volume)?;
         let record = record_of(&self.mirror, shard.now().secs)?;
+        let (to, copy, mut is_new) = (record.to.clone(), record.copy.clone(), false);
         shard.change_properties(id, |p| {
             match p.mirrors.iter().position(|m| is_same(m, &record.to, &record.copy)) {
                 Some(at) => {
                     let (since_secs, compared) = (p.mirrors[at].since_secs, p.mirrors[at].compared.take());
+                    is_new = p.mirrors[at].key != record.key;
                     p.mirrors[at] = MirrorRecord { since_secs, compared, ..record };
                 }
                 None if p.mirrors.len() >= MIRRORS_MAX => {
                     return Err(format!("a volume has at most {MIRRORS_MAX} mirrors: remove one"));
                 }
-                None => p.mirrors.push(record),
+                None => {
+                    is_new = true;
+                    p.mirrors.push(record);
+                }
             }
             Ok(())
         })?;
+        if is_new {
+            // another cell at the same address has proven nothing
+            shard.forget_proven(id, (&to, &copy))?;
+        }
         shard.settle()?;
         let found = shard
             .mirrors()
@@ -260,10 +268,7 @@ impl Request for MirrorUnset {
             any = p.mirrors.len() < before;
             Ok(())
         })?;
-        let forget = |record: &mut MirrorsRecord| {
-            record.proven.retain(|known| !known.is_of(&self.to, &self.copy));
-        };
-        shard.keep_of_mirrors(id, forget).map_err(about("what the copy has proven"))?;
+        shard.forget_proven(id, (&self.to, &self.copy))?;
         shard.settle()?;
         if any { Ok(Done {}) } else { Err(missing(&self.volume)) }
     }
@@ -299,6 +304,12 @@ impl Request for MirrorList {
 }
 
 impl Shard {
+    /// A copy has proven nothing, as far as is known.
+    fn forget_proven(&self, volume: u32, (to, copy): (&str, &str)) -> Result<(), Failure> {
+        let forget = |record: &mut MirrorsRecord| record.proven.retain(|known| !known.is_of(to, copy));
+        self.keep_of_mirrors(volume, forget).map(drop).map_err(about("what the copy has proven"))
+    }
+
     /// What the copy of a mirror lacks.
     fn backlog(&self, volume: u32, mirror: &MirrorInfo) -> Backlog {
         let prefix = mirror.snapshot_prefix();
@@ -307,7 +318,7 @@ impl Shard {
         let proven = proven.map(|(epoch, _)| epoch);
         let changes = match proven {
             Some(epoch) => self.lock().snapshots.changed_since(volume, epoch),
-            None => self.usage(NodeId::new(volume, 1)).map_or(0, |all| all.files + all.dirs),
+            None => self.lock().owners.inodes_in(volume),
         };
         let since = proven.unwrap_or(0);
         let st = self.lock();

@@ -145,6 +145,12 @@ impl Owners {
         }
     }
 
+    /// Inodes in a volume, as far as they are counted.
+    pub fn inodes_in(&self, volume: u32) -> u64 {
+        let users = (volume, UserOrGroup::User(0))..=(volume, UserOrGroup::User(u32::MAX));
+        self.by_volume.range(users).map(|(_, usage)| (usage.used.files + usage.used.dirs).max(0) as u64).sum()
+    }
+
     /// Who owns something in volumes, from this one on.
     pub fn beginning_at(&self, first: (u32, UserOrGroup)) -> impl Iterator<Item = (u32, UserOrGroup)> {
         self.by_volume.range(first..).map(|(key, _)| *key)

@@ -395,9 +395,9 @@ impl Shard {
             self.prepare_copy(volume)?;
         }
         let (Begin { header, after }, before) = read_begin(from)?;
-        self.note_origin(volume, sender, &header.volume)?;
         self.drop_unproven(volume, self.copy_state(volume)?.shown)?;
         let base = self.base_of(volume, &header)?;
+        self.note_origin(volume, sender, &header.volume)?;
         let id = header.id()?;
         let mut come = self.return_to(volume, (&id, after), base, progress)?;
         let received = self.receive_records(volume, (&header, base), (from, before), &mut come, progress);

@@ -188,7 +188,14 @@ impl Shard {
         let Sender { cell, every_secs } = sender;
         let origin =
             OriginRecord { cell: short(cell), volume: short(of), every_secs: *every_secs, promoted: None };
-        self.keep_of_mirrors(volume, |kept| kept.origin = Some(origin.clone())).map(drop)
+        self.keep_of_mirrors(volume, |kept| {
+            let before = kept.origin.take().filter(|before| before.promoted.is_none());
+            let known = before.map_or(0, |before| before.every_secs);
+            // an older version, and a pipe, say no interval
+            let every_secs = if origin.every_secs > 0 { origin.every_secs } else { known };
+            kept.origin = Some(OriginRecord { every_secs, ..origin.clone() });
+        })
+        .map(drop)
     }
 
     /// Keeps as what a copy became a volume like others: there may be another one that users can

@@ -48,7 +48,8 @@ pub struct CopyStatus {
     pub snapshot: Option<String>,
     /// How old that is, seconds; of a copy that has received nothing: since it was made.
     pub age_secs: Option<i64>,
-    /// Whether that is more than twice the interval and a minute.
+    /// Whether that is more than twice the interval and a minute; or it is dated in the future, by
+    /// a clock that was ahead: then it is not known.
     pub late: bool,
 }
 
@@ -62,9 +63,10 @@ impl CopyStatus {
         let snapshot = info.copy.as_ref().and_then(|copy| copy.snapshot.clone());
         let taken = info.copy.as_ref().map(|copy| copy.time_secs).filter(|_| snapshot.is_some());
         let since = info.copy.as_ref().map(|_| taken.unwrap_or(info.created_secs));
-        let age_secs = since.map(|since| (now_secs - since).max(0));
+        let age_secs = since.map(|since| now_secs.saturating_sub(since).max(0));
+        let is_ahead = since.is_some_and(|since| since > now_secs.saturating_add(LATE_SECS));
         let most = 2 * i64::from(origin.every_secs) + LATE_SECS;
-        let late = origin.every_secs > 0 && age_secs.is_some_and(|age| age > most);
+        let late = origin.every_secs > 0 && (is_ahead || age_secs.is_some_and(|age| age > most));
         Some(CopyStatus { volume: info.name.clone(), origin, snapshot, age_secs, late })
     }
 }
