@@ -196,6 +196,7 @@ sshd_start() {
 behind_sftp() {
   [ -x /usr/sbin/sshd ] || { say "NOTE no sshd: apt-get install openssh-server"; return 1; }
   sshd_start
+  lee backup remove home --to "$VAULT" >/dev/null # one at a time: then the last snapshot of a backup is that of this one
   local path=$PATH there="sftp://root@127.0.0.1:$SSH_PORT/$WORK/behind"
   cell_stop
   PATH=$WORK/bin:$PATH # of the server, which runs ssh, and of restic
@@ -225,6 +226,8 @@ behind_sftp() {
   PATH=$path
   cell_stop
   cell_start
+  lee backup add home --to "$VAULT" --password-file "$PASSWORD"
+  lee backup run home >/dev/null
 }
 
 errors_say_what_to_do() {

@@ -493,7 +493,7 @@ pub fn remount(at: &Path, restrictions: Restrictions) -> Result<(), MountError> 
         Some(libc::EBUSY) => MountError::InUse(at.into()),
         _ => MountError::Refused(at.into(), e.to_string()),
     };
-    let found = at.canonicalize().ok().and_then(|at| mountinfo::find(&at)).filter(|m| is_ours(m));
+    let found = at.canonicalize().ok().and_then(|at| mountinfo::find(&at)).filter(is_ours);
     let found = found.ok_or_else(|| MountError::NotOurs(at.into()))?;
     attach::remount(&found.at, mount_flags(restrictions, found.is_checked)).map_err(refused)
 }

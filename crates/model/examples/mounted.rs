@@ -560,7 +560,7 @@ fn source(args: &Arguments) -> std::result::Result<Source, String> {
         let mut steps = text::parse(&lines)?.into_iter();
         return Ok(Box::new(move |_| steps.next()));
     }
-    let profile = Profile { users: false, reopen: false, ..Profile::default() };
+    let profile = Profile { users: false, reopen: false, unnamed: false, ..Profile::default() };
     let modest = Profile { xattr_bytes_max: 500, file_bytes_max: args.file_bytes_max, ..profile };
     let mut generator = Generator::new(args.seed, if args.strict { profile } else { modest });
     let mut left = args.steps;

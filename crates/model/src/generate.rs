@@ -55,6 +55,8 @@ pub struct Profile {
     pub users: bool,
     /// Steps may hold unlinked inodes.
     pub slots: bool,
+    /// Steps may make files without a name, and give them one in place of another.
+    pub unnamed: bool,
     /// Steps may close and open the file system again.
     pub reopen: bool,
     /// Fsync, SyncAll and the passing of time come often: what crash tests want.
@@ -82,6 +84,7 @@ impl Default for Profile {
         Profile {
             users: true,
             slots: true,
+            unnamed: true,
             reopen: true,
             sync_often: false,
             file_bytes_max: limits::FILE_BYTES_MAX,
@@ -315,7 +318,7 @@ impl Generator {
             Family::Stat => Act::Stat(self.inode(view, |_| true)),
             Family::Fsync => Act::Fsync(self.inode(view, |_| true)),
             Family::SyncAll => Act::SyncAll,
-            Family::Hold if self.rng.chance(40) => self.unnamed(view),
+            Family::Hold if self.profile.unnamed && self.rng.chance(40) => self.unnamed(view),
             Family::Hold => {
                 let path = self.existing(view, |k| k != Kind::Dir);
                 if self.rng.chance(60) {
@@ -323,7 +326,7 @@ impl Generator {
                 }
                 Act::Hold { slot: self.rng.below(SLOTS) as u8, path }
             }
-            Family::Release if self.rng.chance(40) => self.place(view),
+            Family::Release if self.profile.unnamed && self.rng.chance(40) => self.place(view),
             Family::Release => Act::Release(self.rng.below(SLOTS) as u8),
             Family::Advance => Act::Advance { ms: 1 << self.rng.below(11) },
             Family::Reopen => Act::Reopen,
