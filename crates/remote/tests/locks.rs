@@ -786,13 +786,13 @@ fn what_was_asked_for_under_a_lost_lock_is_not_done() {
     let late: Vec<_> = (0..8)
         .map(|_| {
             let a = a.clone();
-            std::thread::spawn(move || write(&a, node, b"a"))
+            rig.env.spawn("late", move || assert!(write(&a, node, b"a").is_err()))
         })
         .collect();
     Machine::of(&b).wait(P, node, Exclusive).is_answered().expect("it has it");
     write(&b, node, b"b").expect("written under the lock");
     proxy.hold(false);
-    late.into_iter().for_each(|late| assert!(late.join().expect("no panic").is_err()));
+    late.into_iter().for_each(|late| late.join().expect("it was refused"));
     assert_eq!(of_a.lost.recv_timeout(LONG), Ok((node, P)));
     assert_eq!(rig::read(&b, node), Ok(b"b".to_vec()));
     comes_to(&a, node);

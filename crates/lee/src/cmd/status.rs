@@ -197,9 +197,7 @@ fn show_running(
             let uploads = size::counted(c.uploads, "upload in parts", "uploads in parts");
             ("on the way", format!("{uploads} at {}, {}", c.door, size::bytes(c.upload_bytes)))
         }));
-        lines.extend(
-            alarms(running).into_iter().map(|alarm| ("ALARM", output::printable(&alarm.text).into())),
-        );
+        lines.extend(alarms(running).into_iter().map(|alarm| ("ALARM", output::printable(&alarm.text))));
         lines.into_iter().map(|(name, value)| format!("{name:<11} {value}\n")).collect()
     })?;
     Ok(ExitCode::SUCCESS)

@@ -80,7 +80,7 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         return serve::serve(&invocation.env, &options, &mut Terminal { format: invocation.format });
     }
     match start(&invocation.env, &dir, &args)? {
-        Up::Again(running, restart) => announce_again(invocation.format, &dir, running, &restart),
+        Up::Again(running, restart) => announce_again(invocation.format, &dir, *running, &restart),
         Up::Now(started) => {
             announce(invocation.format, &started, &format!("ends it: lee down {}", started.cell.display()))
         }
@@ -101,7 +101,7 @@ enum Up {
     /// It was started.
     Now(Started),
     /// A keeper had brought it back before this command could start one.
-    Again(Running, Restart),
+    Again(Box<Running>, Restart),
 }
 
 fn start(env: &Env, dir: &Path, args: &Args) -> Result<Up, Fail> {
@@ -109,7 +109,7 @@ fn start(env: &Env, dir: &Path, args: &Args) -> Result<Up, Fail> {
     if let Some((running, restart)) =
         met.filter(|(running, _)| is_same_mount(args.mount.as_deref(), running, dir))
     {
-        return Ok(Up::Again(running, restart));
+        return Ok(Up::Again(Box::new(running), restart));
     }
     locate::make_state_absolute();
     background::start(dir, &args.command_line(dir), args.service.role()).map(Up::Now)
