@@ -348,10 +348,9 @@ fn what_others_want_is_taken_and_nothing_else() {
     assert!(take(&mut rig, &[1, 2, 3]).is_empty());
     assert_eq!(rig.wait(B, 2, (0, 0), Exclusive), None);
     assert!(take(&mut rig, &[3]).is_empty(), "whoever waits is not there");
-    assert_eq!(take(&mut rig, &[2]), [(10, 0, Some(5))]);
-    assert_eq!(rig.told(), [(1, Ok(()))], "in the order of asking");
-    assert_eq!(take(&mut rig, &[2]), [(12, 0, Some(5))]);
-    assert_eq!(rig.told(), [(2, Ok(()))]);
+    // the one of the same machine that is next has it for a moment
+    assert_eq!(take(&mut rig, &[2]), [(10, 0, Some(5)), (12, 0, Some(5))]);
+    assert_eq!(rig.told(), [(1, Ok(())), (2, Ok(()))], "in the order of asking");
     // whoever does not wait wants it for a while
     assert_eq!(rig.lock(C, (25, 25), Exclusive), Some(Err(Error::Locked)));
     rig.state.forget_tried();
