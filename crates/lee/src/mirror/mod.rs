@@ -151,14 +151,12 @@ impl MirrorStatus {
     /// What the copy lacks, such as `1,204 changes, 1 snapshot`: changes in the snapshots that are
     /// to be sent, and since.
     pub fn backlog_in_words(&self) -> String {
-        let counted =
-            |n: u64, what: &str| format!("{} {what}{}", size::count(n), if n == 1 { "" } else { "s" });
-        match self.backlog {
-            Backlog { snapshots: 0, changes: 0 } => "none".into(),
-            Backlog { snapshots: 0, changes } => counted(changes, "change"),
-            Backlog { snapshots, changes } => {
-                format!("{}, {}", counted(changes, "change"), counted(snapshots, "snapshot"))
-            }
+        let Backlog { snapshots, changes } = self.backlog;
+        let changes_in_words = size::counted(changes, "change", "changes");
+        match (snapshots, changes) {
+            (0, 0) => "none".into(),
+            (0, _) => changes_in_words,
+            _ => format!("{changes_in_words}, {}", size::counted(snapshots, "snapshot", "snapshots")),
         }
     }
 }
@@ -539,7 +537,7 @@ fn shown(mut mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorS
             _ if differs.is_some() => MirrorState::Failing,
             other => other,
         },
-        late: !mirror.is_copy && age > 2 * i64::from(mirror.every_secs) + 60,
+        late: !mirror.is_copy && admin::is_late(mirror.every_secs, age),
         proven_secs: proven.as_ref().map(|proven| proven.time_secs),
         proven: proven.map(|proven| proven.snapshot),
         age_secs,

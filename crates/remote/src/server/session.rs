@@ -457,7 +457,7 @@ impl Session {
     /// Its client says which locks it had with the process before, and is going to be told which of
     /// them it has lost.
     pub(super) fn tells_locks(&self, all: &[OwnedLock]) {
-        if self.was_expelled && self.hears_of_lost_locks() && !self.heeds_locks.load(Ordering::Acquire) {
+        if !self.heeds_before() {
             self.lose_locks(all.iter().copied());
             self.has_told_locks.store(true, Ordering::Release);
         }

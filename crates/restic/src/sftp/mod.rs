@@ -124,10 +124,6 @@ impl Sftp {
         }
         written
     }
-
-    fn range(&self, name: &str, offset: u64, len: u64) -> std::result::Result<Vec<u8>, Failed> {
-        self.with(name, |link| link.read(&self.at(name), offset, len))
-    }
 }
 
 type Done<T> = std::result::Result<T, Refusal>;
@@ -160,7 +156,7 @@ impl Files for Sftp {
     }
 
     fn get_range(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        match self.range(name, offset, len) {
+        match self.with(name, |link| link.read(&self.at(name), offset, len)) {
             Ok(bytes) if bytes.len() as u64 == len => Ok(bytes),
             Ok(_) => Err(lost(&self.place, name, "ends early")),
             Err(Failed::Missing) => Err(lost(&self.place, name, "is missing")),

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 /// Shortest interval.
 const EVERY_SECS_MIN: u32 = 10;
 const TEXT_BYTES_MAX: usize = 1024;
+/// Beyond twice its interval a copy may be so much older before it is late.
+pub(super) const LATE_SECS: i64 = 60;
 
 /// A copy of a volume in another cell that is kept up to date.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,14 +72,16 @@ impl Backlog {
 impl MirrorInfo {
     /// The names of the snapshots that this mirror takes begin with this: each has its own.
     pub fn snapshot_prefix(&self) -> String {
-        snapshot_prefix(&self.to, &self.copy)
+        let bytes = self.to.bytes().chain([0]).chain(self.copy.bytes());
+        let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+        format!("{OF_MIRRORS}{hash:08x}-")
     }
 }
 
-fn snapshot_prefix(to: &str, copy: &str) -> String {
-    let bytes = to.bytes().chain([0]).chain(copy.bytes());
-    let hash = bytes.fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    format!("{OF_MIRRORS}{hash:08x}-")
+/// Whether a copy is too old that is to be made anew at this interval: older than twice that and a
+/// minute.
+pub fn is_late(every_secs: u32, age_secs: i64) -> bool {
+    age_secs > 2 * i64::from(every_secs) + LATE_SECS
 }
 
 /// A snapshot that a copy has shown and proven.

@@ -1,13 +1,12 @@
 //! Lists the copies of volumes of other cells that are here, and those that were promoted: how old
 //! each is, and where it came from. That is known also when the other cell is gone.
 
-use super::VolumeInfo;
+use super::{CopyInfo, VolumeInfo};
+use crate::admin::mirror::{LATE_SECS, is_late};
 use crate::admin::{Caller, Failure, Reply, Request};
+use crate::format::inode::VolumeRecord;
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
-
-/// Beyond twice its interval a copy may be so much older before it is late.
-const LATE_SECS: i64 = 60;
 
 /// Where a copy came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,18 +55,28 @@ pub struct CopyStatus {
 impl CopyStatus {
     /// What is said of a volume; `None`: it is no copy, and was none.
     pub fn of(info: &VolumeInfo, now_secs: i64) -> Option<CopyStatus> {
-        let origin = info.origin.clone().unwrap_or_default();
-        if info.copy.is_none() && origin.promoted.is_none() {
+        let (name, made) = (info.name.clone(), info.created_secs);
+        CopyStatus::from_parts((name, made), info.copy.as_ref(), info.origin.clone(), now_secs)
+    }
+
+    /// Of a volume with this name that was made then.
+    fn from_parts(
+        (volume, made_secs): (String, i64),
+        copy: Option<&CopyInfo>,
+        origin: Option<Origin>,
+        now_secs: i64,
+    ) -> Option<CopyStatus> {
+        let origin = origin.unwrap_or_default();
+        if copy.is_none() && origin.promoted.is_none() {
             return None;
         }
-        let snapshot = info.copy.as_ref().and_then(|copy| copy.snapshot.clone());
-        let taken = info.copy.as_ref().map(|copy| copy.time_secs).filter(|_| snapshot.is_some());
-        let since = info.copy.as_ref().map(|_| taken.unwrap_or(info.created_secs));
+        let snapshot = copy.and_then(|copy| copy.snapshot.clone());
+        let since = copy.map(|copy| if snapshot.is_some() { copy.time_secs } else { made_secs });
         let age_secs = since.map(|since| now_secs.saturating_sub(since).max(0));
         let is_ahead = since.is_some_and(|since| since > now_secs.saturating_add(LATE_SECS));
-        let most = 2 * i64::from(origin.every_secs) + LATE_SECS;
-        let late = origin.every_secs > 0 && (is_ahead || age_secs.is_some_and(|age| age > most));
-        Some(CopyStatus { volume: info.name.clone(), origin, snapshot, age_secs, late })
+        let is_old = age_secs.is_some_and(|age| is_late(origin.every_secs, age));
+        let late = origin.every_secs > 0 && (is_ahead || is_old);
+        Some(CopyStatus { volume, origin, snapshot, age_secs, late })
     }
 }
 
@@ -90,17 +99,20 @@ impl Request for CopyList {
     type Reply = CopyInfos;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<CopyInfos, Failure> {
-        let meant: Vec<u32> = {
+        let meant: Vec<(u32, VolumeRecord)> = {
             let st = shard.lock();
-            let was_one = |id: &u32| st.mirrors.get(id).is_some_and(|kept| kept.origin.is_some());
+            let was_one = |id: u32| st.mirrors.get(&id).is_some_and(|kept| kept.origin.is_some());
             let volumes = st.volumes.iter().filter(|(_, v)| !v.removing);
-            volumes.map(|(id, _)| *id).filter(|id| st.is_copy(*id) || was_one(id)).collect()
+            let meant = volumes.filter(|(id, v)| v.properties.copy.is_some() || was_one(**id));
+            meant.map(|(id, v)| (*id, v.clone())).collect()
         };
         let now = shard.now().secs;
-        // one may be removed meanwhile
-        let infos = meant.into_iter().filter_map(|id| shard.volume_info(id).ok());
-        let copies = infos.filter_map(|info| CopyStatus::of(&info, now)).collect();
-        Ok(CopyInfos { copies })
+        let status = |(id, v): (u32, VolumeRecord)| {
+            let copy = v.properties.copy.as_ref().map(|copy| shard.copy_info(id, copy));
+            let origin = shard.origin(id, copy.is_some());
+            CopyStatus::from_parts((v.name, v.created_secs), copy.as_ref(), origin, now)
+        };
+        Ok(CopyInfos { copies: meant.into_iter().filter_map(status).collect() })
     }
 }
 

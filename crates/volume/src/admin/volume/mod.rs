@@ -20,7 +20,7 @@ pub use set::{PropertyChanges, VolumeSet};
 
 use crate::admin::failure::about;
 use crate::admin::{Failure, Reply};
-use crate::format::inode::{Pair, Properties};
+use crate::format::inode::{CopyState, Pair, Properties};
 use crate::shard::Shard;
 use crate::stream::{EMPTY, StreamPart};
 use leeward_env::hex;
@@ -126,6 +126,21 @@ impl Shard {
         self.lock().volumes.get(&volume).map_or_else(|| volume.to_string(), |v| v.name.clone())
     }
 
+    /// What is said of a volume that is a copy.
+    fn copy_info(&self, id: u32, copy: &CopyState) -> CopyInfo {
+        let shown = self.lock().snapshots.get(id, copy.shown).cloned();
+        let shown = shown.filter(|s| *s.name != *EMPTY);
+        CopyInfo {
+            snapshot: shown.as_ref().map(|s| String::from_utf8_lossy(&s.name).into_owned()),
+            time_secs: shown.map_or(0, |s| s.time.secs),
+            receiving: !copy.coming().is_empty(),
+            made_here: copy.is_made_here(),
+            part: Some(copy.come().bytes)
+                .filter(|bytes| *bytes > 0)
+                .map(|bytes| StreamPart { stream: hex::encode(copy.coming()), bytes }),
+        }
+    }
+
     pub(in crate::admin) fn volume_info(&self, id: u32) -> Result<VolumeInfo, Failure> {
         let root = NodeId::new(id, 1);
         let v = self.lock().volumes.get(&id).cloned();
@@ -144,19 +159,7 @@ impl Shard {
                 UserOrGroup::Group(gid) => snapshot_groups.push(gid),
             }
         }
-        let copy = p.copy.map(|copy| {
-            let shown = self.lock().snapshots.get(id, copy.shown).cloned();
-            let shown = shown.filter(|s| *s.name != *EMPTY);
-            CopyInfo {
-                snapshot: shown.as_ref().map(|s| String::from_utf8_lossy(&s.name).into_owned()),
-                time_secs: shown.map_or(0, |s| s.time.secs),
-                receiving: !copy.coming().is_empty(),
-                made_here: copy.is_made_here(),
-                part: Some(copy.come().bytes)
-                    .filter(|bytes| *bytes > 0)
-                    .map(|bytes| StreamPart { stream: hex::encode(copy.coming()), bytes }),
-            }
-        });
+        let copy = p.copy.map(|copy| self.copy_info(id, &copy));
         Ok(VolumeInfo {
             origin: self.origin(id, copy.is_some()),
             copy,
