@@ -178,6 +178,11 @@ pub enum MountError {
     /// There is no mount of ours to change.
     #[error("{0}: no cell is mounted there; `lee status` shows where one is")]
     NotOurs(PathBuf),
+    /// A user who is not root asks.
+    #[error(
+        "{0}: only root changes the options of a mount; ask root, or unmount it and mount it with others"
+    )]
+    ForRoot(PathBuf),
     /// Files are open for writing.
     #[error(
         "{0}: files are open there for writing; see by whom (fuser -vm {0}), and try again when they are closed"
@@ -487,10 +492,12 @@ fn has_helper() -> bool {
 ///
 /// # Errors
 /// [`MountError::NotOurs`] where no mount of ours is, [`MountError::InUse`] when it cannot become
-/// read-only now, [`MountError::Refused`] for other reasons of the kernel.
+/// read-only now, [`MountError::ForRoot`] for others, [`MountError::Refused`] for other reasons of
+/// the kernel.
 pub fn remount(at: &Path, restrictions: Restrictions) -> Result<(), MountError> {
     let refused = |e: io::Error| match e.raw_os_error() {
         Some(libc::EBUSY) => MountError::InUse(at.into()),
+        Some(libc::EPERM) if !is_root() => MountError::ForRoot(at.into()),
         _ => MountError::Refused(at.into(), e.to_string()),
     };
     let found = at.canonicalize().ok().and_then(|at| mountinfo::find(&at)).filter(is_ours);
