@@ -92,6 +92,16 @@ pub struct CacheFigures {
     pub bytes_max: u64,
 }
 
+impl CacheFigures {
+    /// Adds those of another cache.
+    pub fn add(&mut self, other: &CacheFigures) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.bytes += other.bytes;
+        self.bytes_max += other.bytes_max;
+    }
+}
+
 type Hasher = BuildHasherDefault<FxHasher>;
 
 pub(crate) struct Cache {

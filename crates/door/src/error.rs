@@ -26,6 +26,6 @@ pub fn status_of(e: &Error) -> u16 {
         | Error::TooManyLocks
         | Error::Interrupted
         | Error::Unavailable => 503,
-        Error::Corrupt(_) | Error::Io(_) => 500,
+        Error::Corrupt(_) | Error::Io(_) | Error::Elsewhere(_) => 500,
     }
 }

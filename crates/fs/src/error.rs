@@ -1,5 +1,6 @@
 //! Errors of the file system, and the one table from kind to errno.
 
+use crate::NodeId;
 use crate::codec::{Input, Malformed, Taken, Wire};
 
 /// Result of an operation.
@@ -17,6 +18,9 @@ macro_rules! errors {
             /// The store or the metadata engine failed (EIO). The text says how.
             #[error("{0}")]
             Io(String),
+            /// Another shard of the cell has this inode (EREMOTE): [`crate::shards`] asks that one.
+            #[error("inode {0:?} is in another shard")]
+            Elsewhere(NodeId),
         }
 
         /// Positions in the list.
@@ -25,18 +29,22 @@ macro_rules! errors {
             Corrupt,
             Io,
             $($name,)*
+            Elsewhere = 0xff,
         }
 
         impl Wire<'_> for Error {
             fn put(&self, out: &mut Vec<u8>) {
-                let (number, text) = match self {
-                    Error::Corrupt(text) => (Number::Corrupt, Some(text)),
-                    Error::Io(text) => (Number::Io, Some(text)),
-                    $(Error::$name => (Number::$name, None),)*
+                let number = match self {
+                    Error::Corrupt(_) => Number::Corrupt,
+                    Error::Io(_) => Number::Io,
+                    $(Error::$name => Number::$name,)*
+                    Error::Elsewhere(_) => Number::Elsewhere,
                 };
                 out.push(number as u8);
-                if let Some(text) = text {
-                    text.as_bytes().put(out);
+                match self {
+                    Error::Corrupt(text) | Error::Io(text) => text.as_bytes().put(out),
+                    Error::Elsewhere(node) => node.put(out),
+                    _ => {}
                 }
             }
 
@@ -45,6 +53,7 @@ macro_rules! errors {
                     n if n == Number::Corrupt as u8 => Wire::take(from).map(Error::Corrupt),
                     n if n == Number::Io as u8 => Wire::take(from).map(Error::Io),
                     $(n if n == Number::$name as u8 => Ok(Error::$name),)*
+                    n if n == Number::Elsewhere as u8 => Wire::take(from).map(Error::Elsewhere),
                     _ => Err(Malformed::Unknown),
                 }
             }
@@ -56,6 +65,7 @@ macro_rules! errors {
                 match self {
                     $(Error::$name => libc::$errno,)*
                     Error::Corrupt(_) | Error::Io(_) => libc::EIO,
+                    Error::Elsewhere(_) => libc::EREMOTE,
                 }
             }
 

@@ -10,6 +10,7 @@
 //! * [`leases`]: what clients on other machines may keep copies of.
 //! * [`locks`]: locks that programs take on files.
 //! * [`rights`]: what a user may do with an inode, for all who check that in place of a kernel.
+//! * [`shards`]: which part of a cell answers an operation.
 //! * [`sessions`]: what an engine keeps of sessions of clients, so that they survive its process.
 //!
 //! Requests and replies are values: caller and file system may be in different processes. Only an
@@ -32,13 +33,16 @@ mod op;
 mod reply;
 pub mod rights;
 pub mod sessions;
+pub mod shards;
 pub mod uploads;
 
 pub use args::{Allocate, Make, Precondition, RenameMode, Seek, XattrMode};
 pub use attr::{Attr, InodeFlags, Kind, SetAttr, SetTime, Time};
 pub use engine::{Engine, Turns};
 pub use error::{Error, Result};
-pub use node::{DIRECTORIES_FIRST, INHERITED, NodeId, VIEW_END, VIEW_FIRST};
+pub use node::{
+    DIRECTORIES_FIRST, INHERITED, NodeId, SHARDS_MAX, VIEW_END, VIEW_FIRST, VIEWS_OF_SHARD, VOLUMES_OF_SHARD,
+};
 pub use op::{Change, Effect, Op};
 pub use reply::{Entry, Reply, StatFs, Usage};
 

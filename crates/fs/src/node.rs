@@ -10,6 +10,13 @@ pub const DIRECTORIES_FIRST: u32 = 3 << 22;
 /// First number after all of those.
 pub const VIEW_END: u32 = 1 << 24;
 
+/// Most shards of a cell.
+pub const SHARDS_MAX: usize = 32;
+/// Numbers of volumes that each of several shards gives out.
+pub const VOLUMES_OF_SHARD: u32 = VIEW_FIRST / SHARDS_MAX as u32;
+/// Numbers of each of the two kinds of views that each of several shards gives out.
+pub const VIEWS_OF_SHARD: u32 = (DIRECTORIES_FIRST - VIEW_FIRST) / SHARDS_MAX as u32;
+
 /// Names of snapshots that were taken of a directory above begin with this byte.
 pub const INHERITED: u8 = b'_';
 
@@ -36,6 +43,16 @@ impl NodeId {
     /// Whether it is in a snapshot, or is a directory of snapshots.
     pub fn is_view(self) -> bool {
         self.volume() >= VIEW_FIRST
+    }
+
+    /// The shard that has given out the number of its volume or view, in a cell of several.
+    pub fn shard(self) -> usize {
+        let volume = self.volume();
+        let shard = match volume < VIEW_FIRST {
+            true => volume / VOLUMES_OF_SHARD,
+            false => (volume - VIEW_FIRST) % (DIRECTORIES_FIRST - VIEW_FIRST) / VIEWS_OF_SHARD,
+        };
+        shard as usize
     }
 
     /// Whether the file system tells front ends when this name in this directory changes. It does

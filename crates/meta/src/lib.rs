@@ -192,3 +192,17 @@ pub struct Stats {
     /// opening, nanoseconds.
     pub slowed_nanos: u64,
 }
+
+impl Stats {
+    /// Adds those of another engine.
+    pub fn add(&mut self, other: &Stats) {
+        self.table_bytes += other.table_bytes;
+        self.journal_bytes += other.journal_bytes;
+        self.journal_bytes_usual += other.journal_bytes_usual;
+        self.memtable_bytes += other.memtable_bytes;
+        self.written_bytes += other.written_bytes;
+        self.runs = self.runs.max(other.runs);
+        self.sealed += other.sealed;
+        self.slowed_nanos += other.slowed_nanos;
+    }
+}

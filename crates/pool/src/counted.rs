@@ -52,6 +52,23 @@ pub struct StoreFigures {
     pub delete: CallFigures,
 }
 
+impl StoreFigures {
+    /// Adds those of another store.
+    pub fn add(&mut self, other: &StoreFigures) {
+        self.put.add(&other.put);
+        self.get.add(&other.get);
+        self.delete.add(&other.delete);
+    }
+}
+
+impl CallFigures {
+    fn add(&mut self, other: &CallFigures) {
+        self.took.add_all(&other.took);
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+    }
+}
+
 impl Calls {
     fn figures(&self) -> CallFigures {
         CallFigures {

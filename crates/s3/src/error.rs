@@ -63,7 +63,7 @@ pub(crate) fn of(e: Error) -> S3Error {
             "The server of the cell does not answer. Whether this was done is not known. Try again.",
         ),
         e @ Error::Invalid => S3Error::with_message(S3ErrorCode::InvalidArgument, e.to_string()),
-        e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_)) => {
+        e @ (Error::NoSuchPosition | Error::Corrupt(_) | Error::Io(_) | Error::Elsewhere(_)) => {
             S3Error::with_message(S3ErrorCode::InternalError, e.to_string())
         }
     }

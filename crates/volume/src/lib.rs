@@ -52,7 +52,7 @@ mod uploads;
 mod wake;
 
 pub use admin::figures::Figures;
-pub use cell::{Cell, Trouble, first_batch};
+pub use cell::{Cell, Trouble, first_batch, first_batch_of_shard};
 pub use config::Config;
 pub use format::stored::Stored;
 pub use format::versions::{FORMAT, FORMAT_KEPT};

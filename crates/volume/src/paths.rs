@@ -136,7 +136,8 @@ impl Shard {
             match part {
                 Component::RootDir | Component::CurDir => {}
                 Component::Normal(name) => {
-                    let entry = self.transact(&ctx, |tx| tx.dentry(node, name.as_bytes()))?;
+                    let entry = self
+                        .beside(node, |shard| shard.transact(&ctx, |tx| tx.dentry(node, name.as_bytes())))?;
                     node = entry.ok_or(Error::NotFound)?.node;
                 }
                 _ => return Err(Error::Invalid),
@@ -145,10 +146,33 @@ impl Shard {
         Ok(node)
     }
 
+    /// What is at a path, or the last on the way that is there, outside of snapshots.
+    pub(crate) fn resolve_near(&self, path: &str) -> NodeId {
+        self.nearest(path).unwrap_or_else(|nearest| nearest)
+    }
+
+    /// Asks the shard that has an inode.
+    pub(crate) fn beside<T>(&self, node: NodeId, ask: impl FnOnce(&Shard) -> Result<T>) -> Result<T> {
+        if self.which.has(node) {
+            return ask(self);
+        }
+        self.ask(node.shard(), ask)
+    }
+
+    /// Asks a shard.
+    pub(crate) fn ask<T>(&self, shard: usize, ask: impl FnOnce(&Shard) -> Result<T>) -> Result<T> {
+        if shard == self.which.index {
+            return ask(self);
+        }
+        let other = self.all.get().and_then(|all| all.get(shard)?.upgrade());
+        ask(&*other.ok_or(Error::Stale)?)
+    }
+
     /// What is at a path, outside of snapshots; `Err`: the last on the way that is there.
     pub(crate) fn nearest(&self, path: &str) -> std::result::Result<NodeId, NodeId> {
         path.split('/').filter(|name| !name.is_empty()).try_fold(NodeId::ROOT, |dir, name| {
-            let found = self.transact(&Ctx::user(0, 0), |tx| tx.dentry(dir, name.as_bytes()));
+            let look = |shard: &Shard| shard.transact(&Ctx::user(0, 0), |tx| tx.dentry(dir, name.as_bytes()));
+            let found = self.beside(dir, look);
             found.ok().flatten().map(|entry| entry.node).filter(|node| !node.is_view()).ok_or(dir)
         })
     }
@@ -179,6 +203,10 @@ impl Shard {
 
     /// The directory that an inode is in, and its name there; `None`: it has none.
     fn dir_and_name(&self, node: NodeId) -> Option<(NodeId, Box<[u8]>)> {
+        self.beside(node, |shard| Ok(shard.own_dir_and_name(node))).ok()?
+    }
+
+    fn own_dir_and_name(&self, node: NodeId) -> Option<(NodeId, Box<[u8]>)> {
         let place = if node.inode() == 1 {
             let st = self.lock();
             let volume = st.volumes.get(&node.volume())?;

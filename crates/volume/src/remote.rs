@@ -129,9 +129,8 @@ impl Cell {
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
         let put_threads = stores::put_threads(true);
         let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
-        let cell = Cell::start_threads(env, Box::new(kv), store, config, start).map_err(|e| Failure {
-            message: format!("cannot open the cell in {place}: {e}"),
-            errno: e.errno(),
+        let cell = Cell::start_threads(env, vec![Box::new(kv)], store, config, start).map_err(|e| {
+            Failure { message: format!("cannot open the cell in {place}: {e}"), errno: e.errno() }
         })?;
         *cell.shard.identity.lock() = identity;
         cell.use_disk_cache(&id, true);

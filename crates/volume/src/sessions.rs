@@ -13,7 +13,8 @@ use crate::tx::Tx;
 use leeward_env::{Ctx, Told, Wait};
 use leeward_fs::sessions::{self, Again, Outcome, SessionRecord, Sessions};
 use leeward_fs::{Error, NodeId, Op, Reply, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 /// Slots of a session, at most.
 const SLOTS_MAX: usize = 1 << 16;
@@ -140,13 +141,95 @@ fn of_content(op: Op<'_>, told: Told) -> Op<'_> {
     }
 }
 
+/// The first shard has all sessions, and each has what came of its own changes. Numbers of changes
+/// go up over all shards, and in each of them commits are in their order.
 impl Sessions for Cell {
     fn sessions(&self) -> Vec<SessionRecord> {
         self.shard.lock().sessions.all().cloned().collect()
     }
 
     fn store_session(&self, record: &SessionRecord) -> Result<()> {
-        self.shard.transact(&Ctx::system(), |tx| {
+        self.shards().try_for_each(|shard| shard.store_session(record))
+    }
+
+    fn end_session(&self, number: u64) -> Result<()> {
+        // the first one last: a crash in between leaves the session, and not more of it
+        let shards: Vec<_> = self.shards().collect();
+        shards.into_iter().rev().try_for_each(|shard| shard.end_session(number))
+    }
+
+    fn outcomes(&self, number: u64) -> Result<Vec<(u16, Outcome)>> {
+        let mut last: BTreeMap<u16, Outcome> = BTreeMap::new();
+        for shard in self.shards() {
+            for (slot, outcome) in shard.outcomes(number)? {
+                let is_later = |before: &Outcome| before.told.lsn < outcome.told.lsn;
+                if last.get(&slot).is_none_or(is_later) {
+                    last.insert(slot, outcome);
+                }
+            }
+        }
+        Ok(last.into_iter().collect())
+    }
+
+    fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
+        self.shard_for(op).do_again(ctx, op, told)
+    }
+
+    fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply> {
+        self.shard_for(op).answer_again(ctx, op, told)
+    }
+
+    fn durable_up_to(&self) -> u64 {
+        if self.shards().nth(1).is_none() {
+            return self.shard.durable_up_to();
+        }
+        let known = self.shard.lock().lsn.load(Ordering::Relaxed);
+        let durable = self.shards().map(|shard| shard.durable_within(known)).min().unwrap_or_default();
+        self.durable.fetch_max(durable, Ordering::Relaxed).max(durable)
+    }
+
+    fn keep_all_inodes(&self, keep: bool) {
+        self.shards().for_each(|shard| shard.keep_all_inodes(keep));
+    }
+
+    fn refer(&self, nodes: &[NodeId]) {
+        for shard in self.shards() {
+            let mut st = shard.lock();
+            nodes.iter().filter(|node| shard.which.has(**node)).for_each(|node| st.refs.add(*node));
+        }
+    }
+
+    fn go_on(&self) -> Result<()> {
+        for shard in self.shards() {
+            let mut st = shard.lock();
+            st.leave_out_numbers();
+            st.sessions.go_on();
+        }
+        self.commit()
+    }
+
+    fn reserve_numbers(&self, number: u64, volume: u32, count: u64) -> Result<NodeId> {
+        self.shard_of(NodeId::new(volume, 1)).lock().reserve_numbers(number, volume, count)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shards().try_for_each(|shard| shard.sync_all(&Ctx::system()).map(drop))
+    }
+
+    fn commit(&self) -> Result<()> {
+        self.shards().try_for_each(|shard| shard.commit_now(&Ctx::system()))
+    }
+}
+
+impl Cell {
+    fn shard_for(&self, op: &Op<'_>) -> &Shard {
+        self.shard_of(op.node().unwrap_or(NodeId::ROOT))
+    }
+}
+
+impl Shard {
+    fn store_session(&self, record: &SessionRecord) -> Result<()> {
+        self.transact(&Ctx::system(), |tx| {
             tx.put(keys::session(record.number), record.encode());
             tx.st.sessions.set(record.clone());
             Ok(())
@@ -154,7 +237,7 @@ impl Sessions for Cell {
     }
 
     fn end_session(&self, number: u64) -> Result<()> {
-        self.shard.transact(&Ctx::system(), |tx| {
+        self.transact(&Ctx::system(), |tx| {
             let (from, to) = keys::outcome_range(number);
             for (key, _) in tx.scan(&from, &to, SLOTS_MAX, false)? {
                 tx.remove(key);
@@ -168,7 +251,7 @@ impl Sessions for Cell {
     }
 
     fn outcomes(&self, number: u64) -> Result<Vec<(u16, Outcome)>> {
-        self.shard.transact(&Ctx::system(), |tx| {
+        self.transact(&Ctx::system(), |tx| {
             let (from, to) = keys::outcome_range(number);
             let all = tx.scan(&from, &to, SLOTS_MAX, false)?;
             let decoded = all.iter().filter_map(|(key, value)| {
@@ -179,20 +262,8 @@ impl Sessions for Cell {
         })
     }
 
-    fn do_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Option<Reply>> {
-        self.shard.do_again(ctx, op, told)
-    }
-
-    fn answer_again(&self, ctx: &Ctx, op: &Op<'_>, told: Told) -> Result<Reply> {
-        self.shard.answer_again(ctx, op, told)
-    }
-
-    fn durable_up_to(&self) -> u64 {
-        self.shard.durable_up_to()
-    }
-
     fn keep_all_inodes(&self, keep: bool) {
-        let mut st = self.shard.lock();
+        let mut st = self.lock();
         let held = st.sessions.set_keep_all(keep);
         for node in held {
             if st.refs.get(node) == 0 && st.orphans.remove(&node) {
@@ -200,31 +271,15 @@ impl Sessions for Cell {
             }
         }
         drop(st);
-        self.shard.maintenance.wake();
+        self.maintenance.wake();
     }
 
-    fn refer(&self, nodes: &[NodeId]) {
-        let mut st = self.shard.lock();
-        nodes.iter().for_each(|node| st.refs.add(*node));
-    }
-
-    fn go_on(&self) -> Result<()> {
-        let mut st = self.shard.lock();
-        st.leave_out_numbers();
-        st.sessions.go_on();
-        drop(st);
-        self.commit()
-    }
-
-    fn reserve_numbers(&self, number: u64, volume: u32, count: u64) -> Result<NodeId> {
-        self.shard.lock().reserve_numbers(number, volume, count)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shard.sync_all(&Ctx::system()).map(drop)
-    }
-
-    fn commit(&self) -> Result<()> {
-        self.shard.commit_now(&Ctx::system())
+    /// Of the changes up to `known`, a number that was given out before this is called, those of
+    /// this shard are durable up to the result.
+    fn durable_within(&self, known: u64) -> u64 {
+        let durable = self.durable_up_to();
+        // under the lock: a change that has its number and is not noted yet holds it
+        let is_all = self.lock().sessions.last_told() <= durable;
+        if is_all { known } else { durable }
     }
 }

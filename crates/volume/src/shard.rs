@@ -13,6 +13,7 @@ use crate::invalidations::Invalidations;
 use crate::pools::{Pool, Pools};
 use crate::sessions::Horizon;
 use crate::state::scrubs::Scrubbing;
+use crate::state::which::WhichShard;
 use crate::state::{RecordCache, State};
 use crate::wake::Wake;
 use leeward_data::{Catalog, DataLog, Object, PoolId, SegmentInfo};
@@ -26,8 +27,8 @@ use leeward_pool::GatedStore;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// When users have left the stores alone for this time they do not need them now.
@@ -56,6 +57,11 @@ pub struct Counters {
 
 /// A shard with its engine, its data log and the objects on which its threads wait.
 pub struct Shard {
+    /// Which shard of the cell it is.
+    pub which: WhichShard,
+    /// All shards of the cell, in order.
+    pub(crate) all: OnceLock<Vec<Weak<Shard>>>,
+    naming: Arc<Mutex<()>>,
     /// Clock and threads.
     pub env: Env,
     /// Settings.
@@ -124,15 +130,17 @@ impl Shard {
         config: Config,
         kv: Box<dyn Kv>,
         log: Arc<DataLog>,
-        (pools, gate): (Pools, Arc<GatedStore>),
+        (pools, gate, leases, naming): (Pools, Arc<GatedStore>, Leases, Arc<Mutex<()>>),
         mut state: State,
     ) -> Arc<Shard> {
         state.number_copies();
-        let leases = Leases::new(&env);
-        let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
+        let cache = RecordCache::new((u64::from(config.metadata_cache_mib) << 20) / state.which.count as u64);
         let cautious = state.volumes.removing().next().is_some()
             || state.volumes.values().any(|v| v.properties.copy.is_some());
         let shard = Arc::new(Shard {
+            which: state.which,
+            all: OnceLock::new(),
+            naming,
             env,
             config,
             kv,
@@ -170,6 +178,16 @@ impl Shard {
         shard.clock.start(&shard.env, stored, locked_until);
         shard.look_at_space(0);
         shard
+    }
+
+    /// The shards of the cell are these.
+    pub(crate) fn knows_of(&self, shards: &[Arc<Shard>]) {
+        _ = self.all.set(shards.iter().map(Arc::downgrade).collect());
+    }
+
+    /// Held while a volume gets its name, in any shard of the cell. Before all other locks.
+    pub(crate) fn naming(&self) -> &Mutex<()> {
+        &self.naming
     }
 
     /// The state, locked.

@@ -347,8 +347,12 @@ impl<'a> Tx<'a> {
         self.writes.put(key, None, false);
     }
 
-    /// The inode; [`Error::Stale`] when there is none.
+    /// The inode; [`Error::Stale`] when there is none, [`Error::Elsewhere`] for one of another
+    /// shard.
     pub fn inode(&self, node: NodeId) -> TxResult<Inode> {
+        if !self.st.which.has(node) {
+            return Err(Error::Elsewhere(node).into());
+        }
         match self.get(&keys::inode(node))? {
             Some(v) => Ok(Inode::decode(&v)?),
             None => Err(Error::Stale.into()),
@@ -631,7 +635,7 @@ impl<'a> Tx<'a> {
         debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
         let changes = !writes.list.is_empty() || !effects.is_empty();
         if changes && ctx.again.is_none() {
-            st.lsn = lsn;
+            st.has_used_lsn(lsn);
         }
         if changes && !quiet && (ctx.client > 0 || ctx.again.is_some()) {
             st.tell(ctx, (lsn, now), comes_to.map(|comes_to| (comes_to, goes_on)), cache);

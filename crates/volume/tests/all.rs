@@ -28,6 +28,7 @@ mod rig;
 mod samples;
 mod scrubs;
 mod sessions;
+mod shards;
 mod snapshots;
 mod standing;
 mod statistics;

@@ -583,8 +583,7 @@ fn a_power_cut_in_the_middle_of_purging_leaves_it_right() {
         for _ in 0..40 {
             let _ = rig.cell.step();
         }
-        rig.disk = rig.disk.power_cut(cut);
-        rig.start();
+        rig.power_cut(cut);
         left.insert(rig.bin().len());
         // before anything goes on
         assert_eq!(rig.findings(), [], "cut at {cut}");

@@ -55,11 +55,6 @@ impl Rig {
     }
 
     /// Cuts the power, and opens what is on the disk then.
-    fn power_cut(&mut self, seed: u64) {
-        self.disk = self.disk.power_cut(seed);
-        self.start();
-    }
-
     fn name_of_key(&self, key: &[u8; 32]) -> Option<String> {
         self.cell.accounts().host_of_key(key).map(|(name, _)| name.into())
     }

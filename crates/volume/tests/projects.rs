@@ -113,8 +113,7 @@ fn budgets_hold_for_all_volumes_together() {
         assert_eq!(rig.put("/p/a/f", 601 * KIB), Err(Error::Quota));
     }
     rig.idle();
-    rig.disk = rig.disk.power_cut(3);
-    rig.start();
+    rig.power_cut(3);
     assert_eq!(
         (rig.used_by_project("lab"), rig.used_by_project("lab.inner")),
         ((MIB, 4, 3), (400 * KIB, 2, 1))
@@ -457,8 +456,7 @@ fn counts_are_right_whatever_is_done() {
                         1 => rig.idle(),
                         _ => {
                             rig.admin(&admin::SyncAll);
-                            rig.disk = rig.disk.power_cut(seed);
-                            rig.start();
+                            rig.power_cut(seed);
                         }
                     }
                     Ok(())

@@ -321,8 +321,7 @@ fn a_sampling_that_is_cut_off_goes_on() {
         rig.cell.step_one(14).expect("a step");
         if steps % 2 == 1 {
             rig.admin(&admin::SyncAll);
-            rig.disk = rig.disk.power_cut(steps);
-            rig.start();
+            rig.power_cut(steps);
         }
     }
     let row = rig.row(Sampled::Volume, rig.today(), None, 291);
@@ -462,8 +461,7 @@ fn what_went_through_doors_is_told_by_day() {
     assert_eq!(days, [(0, 7), (0, 1), (2, 1), (2, 5)]);
     assert_eq!(ask(&rig, first.plus(1), Some(first.plus(2))).rows, []);
     rig.admin(&admin::SyncAll);
-    rig.disk = rig.disk.power_cut(1);
-    rig.start();
+    rig.power_cut(1);
     assert_eq!(ask(&rig, first, None), all);
     rig.later(3700);
     note(&rig, vec![of(http, false, 1)]);

@@ -53,8 +53,7 @@ impl Rig {
     }
 
     fn power_cut_and_serve(&mut self) {
-        self.disk = self.disk.power_cut(1);
-        self.start();
+        self.power_cut(1);
         self.serve();
     }
 

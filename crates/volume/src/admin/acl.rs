@@ -3,7 +3,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::volume::is_copy;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 pub use crate::ops::AclChangedInfo;
 use crate::ops::{AclChange, group_perm, named};
 use crate::shard::Shard;
@@ -72,6 +72,10 @@ impl Reply for AclChangedInfo {
 impl Request for AclSet {
     type Reply = AclChangedInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<AclChangedInfo, Failure> {
         if !(1..=GRANTS_MAX).contains(&self.grants.len()) {
             let message = format!("name 1 to {GRANTS_MAX} users and groups");
@@ -134,6 +138,10 @@ impl Reply for AclInfo {
 
 impl Request for AclShow {
     type Reply = AclInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<AclInfo, Failure> {
         let node = shard.node_at(&self.path)?;

@@ -2,7 +2,7 @@
 //! that.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 use crate::cell::Cell;
 use crate::format::backups::{BACKUPS_MAX, BackupRecord, BackupsRecord, KeptBackups, LastBackup, LastTest};
 use crate::format::keys;
@@ -112,6 +112,10 @@ pub struct BackupSet {
 impl Request for BackupSet {
     type Reply = BackupInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.backup.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<BackupInfo, Failure> {
         let record = record_of(&self.backup)?;
         shard.change_backups(&self.backup.volume, |all, now| {
@@ -179,6 +183,10 @@ pub struct BackupNote {
 impl Request for BackupNote {
     type Reply = BackupInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<BackupInfo, Failure> {
         let last = self.last.as_ref().map(last_of).transpose()?;
         let tested = self.tested.as_ref().map(tested_of).transpose()?;
@@ -241,6 +249,10 @@ pub struct BackupUnset {
 impl Request for BackupUnset {
     type Reply = Done;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         shard.change_backups(&self.volume, |all, _| {
             let before = all.len();
@@ -268,6 +280,14 @@ impl Reply for BackupInfos {
 
 impl Request for BackupList {
     type Reply = BackupInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut BackupInfos, mut other: BackupInfos) {
+        all.backups.append(&mut other.backups);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<BackupInfos, Failure> {
         Ok(BackupInfos { backups: shard.backups() })
@@ -362,11 +382,12 @@ impl Cell {
     /// # Errors
     /// `ENOENT` when there is none of this name.
     pub fn read_snapshot(&self, volume: &str, name: &str) -> Result<SnapshotReader, Failure> {
-        let number = self.shard.volume_named(volume)?;
-        let (epoch, _) = self.shard.root_snapshot(number, name.as_bytes()).ok_or_else(|| {
+        let shard = self.shard_of_named(volume);
+        let number = shard.volume_named(volume)?;
+        let (epoch, _) = shard.root_snapshot(number, name.as_bytes()).ok_or_else(|| {
             Failure::new(libc::ENOENT, format!("volume {volume} has no snapshot {name} of its root"))
         })?;
         let what = format!("snapshot {name} of volume {volume}");
-        SnapshotReader::open(&self.shard, number, epoch).map_err(about(what))
+        SnapshotReader::open(shard, number, epoch).map_err(about(what))
     }
 }

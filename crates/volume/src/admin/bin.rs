@@ -1,7 +1,7 @@
 //! Requests about recycle bins.
 
 use crate::admin::failure::about;
-use crate::admin::{ANSWER_BYTES_MAX, Caller, Failure, Progress, ROW_BYTES, Reply, Request};
+use crate::admin::{ANSWER_BYTES_MAX, Caller, Concerns, Failure, Progress, ROW_BYTES, Reply, Request};
 use crate::paths::{DirPaths, SHOWN_BYTES_MAX};
 use crate::shard::Shard;
 use crate::space::recycle::{Binned, RestoreBin};
@@ -59,6 +59,17 @@ pub struct BinEntry {
 
 impl Request for BinList {
     type Reply = Bin;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut Bin, mut other: Bin) {
+        all.entries.append(&mut other.entries);
+        all.entries.sort_by(|a, b| (&a.path, a.removed_secs).cmp(&(&b.path, b.removed_secs)));
+        all.all += other.all;
+        all.truncated |= other.truncated;
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Bin, Failure> {
         let top = self.path.as_deref().unwrap_or_default().trim_end_matches('/');
@@ -154,6 +165,10 @@ impl Reply for BinRestored {
 impl Request for BinRestore {
     type Reply = BinRestored;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<BinRestored, Failure> {
         let path = &self.path;
         let target = self.to.as_ref().unwrap_or(path).trim_end_matches('/');
@@ -198,6 +213,14 @@ impl Reply for BinEmptied {
 
 impl Request for BinEmpty {
     type Reply = BinEmptied;
+
+    fn concerns(&self) -> Concerns<'_> {
+        self.volume.as_deref().map_or(Concerns::All, Concerns::Volume)
+    }
+
+    fn add(all: &mut BinEmptied, other: BinEmptied) {
+        all.purged += other.purged;
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<BinEmptied, Failure> {
         let volumes = match &self.volume {

@@ -1,6 +1,7 @@
 //! Tells about the space of the cell.
 
-use crate::admin::{Caller, Failure, PoolInfo, Reply, Request};
+use crate::admin::pool::add_pools;
+use crate::admin::{Caller, Concerns, Failure, PoolInfo, Reply, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +33,33 @@ pub struct Df {
     pub pools: Vec<PoolInfo>,
 }
 
+impl Df {
+    /// Adds what another shard says.
+    pub(super) fn add(&mut self, other: Df) {
+        self.segment_bytes += other.segment_bytes;
+        self.segments += other.segments;
+        self.live_bytes += other.live_bytes;
+        self.metadata_bytes += other.metadata_bytes;
+        self.dirty_bytes += other.dirty_bytes;
+        self.reclaim_bytes += other.reclaim_bytes;
+        add_pools(&mut self.pools, other.pools);
+    }
+}
+
 impl Reply for Df {
     const KIND: &'static str = "df";
 }
 
 impl Request for DfShow {
     type Reply = Df;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut Df, other: Df) {
+        all.add(other);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Df, Failure> {
         Ok(shard.df())

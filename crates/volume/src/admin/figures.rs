@@ -72,6 +72,35 @@ pub struct Figures {
     pub event_log_bytes: u64,
 }
 
+impl Figures {
+    /// Adds those of another shard.
+    pub(crate) fn add(&mut self, other: Figures) {
+        self.stats.add(other.stats);
+        self.df.add(other.df);
+        self.commits.add_all(&other.commits);
+        self.commit_errors += other.commit_errors;
+        self.committed_records += other.committed_records;
+        self.broken |= other.broken;
+        self.record_loads.add_all(&other.record_loads);
+        self.record_cache_bytes.0 += other.record_cache_bytes.0;
+        self.record_cache_bytes.1 += other.record_cache_bytes.1;
+        self.engine.add(&other.engine);
+        self.store.add(&other.store);
+        self.cache.add(&other.cache);
+        self.dirty_bytes_max += other.dirty_bytes_max;
+        self.damaged_reads += other.damaged_reads;
+        self.cleaned_segments += other.cleaned_segments;
+        self.unreadable_records += other.unreadable_records;
+        self.volumes += other.volumes;
+        self.volumes_removing += other.volumes_removing;
+        self.quotas += other.quotas;
+        self.quotas_nearly_full += other.quotas_nearly_full;
+        self.snapshot_held_bytes += other.snapshot_held_bytes;
+        self.trim_bytes += other.trim_bytes;
+        self.event_log_bytes += other.event_log_bytes;
+    }
+}
+
 impl Shard {
     /// Collects the figures.
     pub(crate) fn figures(&self) -> Figures {

@@ -31,8 +31,10 @@ impl Reply for FormatRaised {
 impl State {
     /// Writes records in this format from now on, and those anew of which an older one has a part
     /// only.
-    fn write_in_format(&mut self, format: u32) {
-        self.format = format;
+    pub(crate) fn write_in_format(&mut self, format: u32) {
+        if std::mem::replace(&mut self.format, format) == format {
+            return;
+        }
         let compared = |v: &VolumeRecord| v.properties.mirrors.iter().any(|m| m.compared.is_some());
         let again = self.volumes.iter().filter(|(_, v)| compared(v)).map(|(id, _)| *id);
         self.volumes_dirty.extend(again);

@@ -4,6 +4,7 @@
 //! that secret and a key of its own, which it is known by from then on.
 
 use crate::admin::key::{KeyInfo, keys_made_on};
+use crate::admin::volume::no_volume;
 use crate::admin::{Caller, Failure, Refresh, Reply, Request};
 use crate::format::accounts::{HOST_UID_RANGES_MAX, HOST_VOLUMES_MAX, HOSTS_MAX};
 use crate::shard::Shard;
@@ -405,13 +406,15 @@ impl Shard {
     fn host_info(&self, name: &str) -> Result<HostInfo, Failure> {
         let accounts = self.accounts();
         let record = host_named(&accounts, name)?;
-        Ok(info(name, record, &self.volume_names(record.volumes.iter().copied())))
+        Ok(info(name, record, &self.names_in_cell(&record.volumes)))
     }
 
     /// Numbers of volumes, sorted, each once.
     fn volumes_named(&self, names: &[String]) -> Result<Vec<u32>, Failure> {
-        let mut numbers: Vec<u32> =
-            names.iter().map(|name| self.volume_named(name)).collect::<Result<_, _>>()?;
+        let mut numbers: Vec<u32> = names
+            .iter()
+            .map(|name| self.named_in_cell(name).ok_or_else(|| no_volume(name)))
+            .collect::<Result<_, _>>()?;
         numbers.sort_unstable();
         numbers.dedup();
         if numbers.len() > HOST_VOLUMES_MAX {

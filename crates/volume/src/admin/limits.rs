@@ -3,7 +3,7 @@
 //! from its promotion on: before that its content is what it is in the other cell.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 use crate::format::inode::{Inode, Pair};
 use crate::format::keys;
 use crate::format::versions::FORMAT;
@@ -62,6 +62,10 @@ impl Reply for Limits {
 impl Request for LimitList {
     type Reply = Limits;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Limits, Failure> {
         let volume = shard.volume_named(&self.volume)?;
         let all = shard.lock().limits_in(volume);
@@ -86,6 +90,10 @@ pub struct CopyLimits {
 
 impl Request for CopyLimits {
     type Reply = Done;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let volume = shard.volume_named(&self.name)?;

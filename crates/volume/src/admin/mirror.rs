@@ -2,7 +2,7 @@
 //! cell does that.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 pub use crate::format::inode::Compared;
 use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
 use crate::format::mirrors::{MirrorsRecord, ProvenRecord};
@@ -107,6 +107,10 @@ pub struct MirrorSet {
 impl Request for MirrorSet {
     type Reply = MirrorInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.mirror.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfo, Failure> {
         let id = shard.volume_named(&self.mirror.volume)?;
         let record = record_of(&self.mirror, shard.now().secs)?;
@@ -190,6 +194,10 @@ pub struct MirrorNote {
 impl Request for MirrorNote {
     type Reply = Done;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let id = shard.volume_named(&self.volume)?;
         let mut compared = self.compared.clone();
@@ -225,6 +233,10 @@ pub struct MirrorProven {
 
 impl Request for MirrorProven {
     type Reply = Done;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let id = shard.volume_named(&self.volume)?;
@@ -263,6 +275,10 @@ pub struct MirrorUnset {
 impl Request for MirrorUnset {
     type Reply = Done;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let id = shard.volume_named(&self.volume)?;
         let mut any = false;
@@ -295,6 +311,14 @@ impl Reply for MirrorInfos {
 
 impl Request for MirrorList {
     type Reply = MirrorInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut MirrorInfos, mut other: MirrorInfos) {
+        all.mirrors.append(&mut other.mirrors);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<MirrorInfos, Failure> {
         let mut mirrors = shard.mirrors();

@@ -2,7 +2,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::project::few;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::format::inode::{Pair, Stats};
 use crate::shard::Shard;
 use crate::state::State;
@@ -53,9 +53,17 @@ impl Reply for OwnerInfo {
 impl Request for OwnerLimit {
     type Reply = OwnerInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        self.volume.as_deref().map_or(Concerns::Cell, Concerns::Volume)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
         let who = self.who;
         let volume = shard.volume_or_cell(self.volume.as_deref())?;
+        if volume.is_none() && shard.which.count > 1 {
+            let why = "a cell of several shards has no limits for all volumes together: name a volume";
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
         if caller.ctx.delegate.is_some() {
             let st = shard.lock();
             let others = st.owners.limits().filter(|(of, whose, _)| *of == volume && *whose != who).count();
@@ -102,6 +110,24 @@ impl Reply for OwnerInfos {
 
 impl Request for OwnerUsage {
     type Reply = OwnerInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        self.volume.as_deref().map_or(Concerns::All, Concerns::Volume)
+    }
+
+    fn add(all: &mut OwnerInfos, mut other: OwnerInfos) {
+        for of_cell in other.owners.extract_if(.., |owner| owner.volume.is_none()) {
+            match all.owners.iter_mut().find(|owner| owner.volume.is_none() && owner.who == of_cell.who) {
+                Some(sum) => {
+                    sum.used_bytes += of_cell.used_bytes;
+                    sum.used_files += of_cell.used_files;
+                }
+                None => all.owners.insert(0, of_cell),
+            }
+        }
+        all.owners.append(&mut other.owners);
+        all.counting.append(&mut other.counting);
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfos, Failure> {
         let only = match &self.volume {

@@ -2,7 +2,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::project::few;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::format::inode::Pair;
 use crate::shard::Shard;
 use crate::state::quota::{Quota, QuotaOf};
@@ -46,6 +46,10 @@ pub struct QuotaSet {
 impl Request for QuotaSet {
     type Reply = QuotaInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
         let node = shard.node_at(&self.path)?;
         if caller.ctx.delegate.is_some() {
@@ -79,6 +83,10 @@ pub struct QuotaShow {
 impl Request for QuotaShow {
     type Reply = QuotaInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfo, Failure> {
         shard.quota_at(&self.path)
     }
@@ -101,6 +109,14 @@ impl Reply for QuotaInfos {
 
 impl Request for QuotaList {
     type Reply = QuotaInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut QuotaInfos, mut other: QuotaInfos) {
+        all.quotas.append(&mut other.quotas);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<QuotaInfos, Failure> {
         let all: Vec<(NodeId, Quota, i64)> = {

@@ -7,6 +7,7 @@
 use crate::admin;
 use crate::admin::failure::about;
 use crate::admin::{Failure, Progress};
+use crate::cell::Cell;
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::NodeId;
@@ -21,11 +22,32 @@ pub trait Request: Clone + Debug + Into<AnyRequest> + Serialize + DeserializeOwn
     /// What the serving process must read again after this request.
     const REFRESH: Refresh = Refresh::Nothing;
 
+    /// Which shard it concerns, in a cell of several.
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Cell
+    }
+
+    /// Adds the answer of another shard to the answer of those before, if it is asked of all.
+    fn add(_all: &mut Self::Reply, _other: Self::Reply) {}
+
     /// Does what is asked.
     ///
     /// # Errors
     /// The thing, the cause and the next step, for a person.
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Self::Reply, Failure>;
+}
+
+/// Which shard of a cell a request concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concerns<'a> {
+    /// The first one, which has the tables of the cell.
+    Cell,
+    /// The one that has what is at this path, or what is next to it on the way.
+    Path(&'a str),
+    /// The one that has the volume of this name.
+    Volume(&'a str),
+    /// All of them: their answers are one.
+    All,
 }
 
 /// The answer to a [`Request`].
@@ -128,11 +150,11 @@ macro_rules! requests {
                 }
             }
 
-            /// [`Request::run`] of the request.
-            pub(crate) fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<AnyReply, Failure> {
+            /// [`Request::run`] of the request, where it belongs.
+            pub(crate) fn run(&self, cell: &Cell, caller: &mut Caller<'_>) -> Result<AnyReply, Failure> {
                 match self {
                     $(AnyRequest::$name(request) => {
-                        request.run(shard, caller).map(|reply| AnyReply::$name(Box::new(reply)))
+                        cell.run(request, caller).map(|reply| AnyReply::$name(Box::new(reply)))
                     })*
                 }
             }
@@ -142,6 +164,7 @@ macro_rules! requests {
 
 requests! {
     VolumeCreate noted,
+    VolumeCreateIn noted,
     VolumeList unnoted,
     VolumeShow unnoted,
     VolumeRename noted,

@@ -2,7 +2,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::project::few;
-use crate::admin::{Caller, Done, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 use crate::format::keys;
 use crate::format::schedule::{self, Keep, ScheduleRecord};
 use crate::shard::Shard;
@@ -67,6 +67,10 @@ pub struct ScheduleSet {
 impl Request for ScheduleSet {
     type Reply = ScheduleInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<ScheduleInfo, Failure> {
         let ScheduleSet { path, interval_secs, keep } = self;
         if caller.ctx.delegate.is_some() {
@@ -113,6 +117,10 @@ pub struct ScheduleRemove {
 impl Request for ScheduleRemove {
     type Reply = Done;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
         let (ctx, path) = (caller.ctx, &self.path);
         let (dir, gids) = (shard.node_at(path)?, ctx.groups());
@@ -148,6 +156,14 @@ impl Reply for ScheduleInfos {
 
 impl Request for ScheduleList {
     type Reply = ScheduleInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut ScheduleInfos, mut other: ScheduleInfos) {
+        all.schedules.append(&mut other.schedules);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<ScheduleInfos, Failure> {
         Ok(ScheduleInfos { schedules: shard.schedules()? })

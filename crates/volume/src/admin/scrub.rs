@@ -1,7 +1,8 @@
 //! Requests to read and verify all data: now, or by the clock.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, PoolInfos, Reply, Request, ScrubInfo};
+use crate::admin::pool::add_pools;
+use crate::admin::{Caller, Concerns, Failure, PoolInfos, Reply, Request, ScrubInfo};
 use crate::shard::Shard;
 use leeward_data::PoolId;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,16 @@ impl Reply for Scrubbed {
 
 impl Request for Scrub {
     type Reply = Scrubbed;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut Scrubbed, other: Scrubbed) {
+        for (sum, part) in all.pools.iter_mut().zip(other.pools) {
+            sum.add(&part);
+        }
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Scrubbed, Failure> {
         let ids: Vec<PoolId> = match &self.pool {
@@ -64,6 +75,14 @@ pub struct ScrubEvery {
 
 impl Request for ScrubEvery {
     type Reply = PoolInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut PoolInfos, other: PoolInfos) {
+        add_pools(&mut all.pools, other.pools);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfos, Failure> {
         let ScrubEvery { pool, every_secs } = self;

@@ -19,6 +19,17 @@ pub struct ScrubInfo {
     pub lost_objects: u64,
 }
 
+impl ScrubInfo {
+    /// Adds what was found in another shard's part of the pool.
+    pub(super) fn add(&mut self, other: &ScrubInfo) {
+        self.bytes += other.bytes;
+        self.bad_pieces += other.bad_pieces;
+        self.repaired_objects += other.repaired_objects;
+        self.degraded_objects += other.degraded_objects;
+        self.lost_objects += other.lost_objects;
+    }
+}
+
 /// A complete scrub of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubPass {

@@ -1,6 +1,6 @@
 //! Tells what the running process did.
 
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
@@ -42,12 +42,37 @@ pub struct CellStats {
     pub trim_records: u64,
 }
 
+impl CellStats {
+    /// Adds what another shard says.
+    pub(super) fn add(&mut self, other: CellStats) {
+        self.operations += other.operations;
+        self.commits += other.commits;
+        self.running_records += other.running_records;
+        self.dirty_bytes += other.dirty_bytes;
+        self.written_bytes += other.written_bytes;
+        self.orphans += other.orphans;
+        self.cleaning_segments += other.cleaning_segments;
+        self.snapshots += other.snapshots;
+        self.late_schedules += other.late_schedules;
+        self.late_scrubs += other.late_scrubs;
+        self.trim_records += other.trim_records;
+    }
+}
+
 impl Reply for CellStats {
     const KIND: &'static str = "stats";
 }
 
 impl Request for StatsShow {
     type Reply = CellStats;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut CellStats, other: CellStats) {
+        all.add(other);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<CellStats, Failure> {
         Ok(shard.stats())

@@ -1,7 +1,7 @@
 //! Tells how much is below a path.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::{NodeId, Usage};
@@ -20,6 +20,10 @@ impl Reply for Usage {
 
 impl Request for UsageShow {
     type Reply = Usage;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Usage, Failure> {
         let usage = shard.resolve(&self.path).and_then(|node| {

@@ -9,11 +9,12 @@ pub(crate) mod turns;
 
 use crate::Config;
 use crate::admin::figures::Figures;
-use crate::admin::{AnyReply, AnyRequest, Caller, Failure, Progress, Request};
+use crate::admin::{AnyReply, AnyRequest, Caller, Concerns, Failure, Progress, Request};
 use crate::cell::identity::Identity;
 pub(crate) use crate::cell::identity::failure;
 use crate::cell::kept_identity::KeptIdentity;
 use crate::clock::STORE_SECS;
+use crate::format::attached::AttachedRecord;
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::{BucketRecord, Buckets};
 use crate::format::each;
@@ -39,6 +40,7 @@ use crate::state::receiving::Ending;
 use crate::state::segments::Segments;
 use crate::state::snapshots::Tally;
 use crate::state::uploads::Uploads;
+use crate::state::which::WhichShard;
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
 use leeward_env::disk::Disk;
 use leeward_env::disk::held::{HeldDir, sync_names};
@@ -48,7 +50,10 @@ use leeward_fs::accounts::Accounts;
 use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
 use leeward_fs::sessions::{SessionRecord, Sessions};
-use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
+use leeward_fs::shards::Shards;
+use leeward_fs::{
+    Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, VOLUMES_OF_SHARD, Watcher,
+};
 use leeward_meta::{Batch, InlineData, Kv, Moment};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
@@ -58,7 +63,7 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -87,7 +92,12 @@ const IDLE_TURNS: u64 = 20;
 
 /// A running cell. Only one process has a cell in a directory open at a time: `meta` is locked.
 pub struct Cell {
+    /// The first shard, which has the tables of the cell.
     pub(crate) shard: Arc<Shard>,
+    /// The others, in order.
+    others: Vec<Arc<Shard>>,
+    /// Changes up to this number were said to be durable.
+    pub(crate) durable: AtomicU64,
     /// The background threads are to end.
     closing: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -220,7 +230,7 @@ impl Cell {
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
         let put_threads = stores::put_threads(false);
         let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
-        let cell = Self::start_threads(env, Box::new(kv), store, config, start).map_err(at)?;
+        let cell = Self::start_threads(env, vec![Box::new(kv)], store, config, start).map_err(at)?;
         *cell.shard.identity.lock() = kept;
         *cell.dir_lock.lock() = Some(lock);
         cell.use_disk_cache(&id, false);
@@ -243,73 +253,130 @@ impl Cell {
         (id, opener): (&str, Arc<dyn Opener>),
     ) -> Result<Arc<Cell>> {
         let start = Start { id, format: FORMAT, opener, put_threads: stores::put_threads(false) };
-        Self::start_threads(env, kv, store, config, start)
+        Self::start_threads(env, vec![kv], store, config, start)
+    }
+
+    /// A cell of a shard on each of these engines, in order.
+    pub fn start_shards(
+        env: &Env,
+        kvs: Vec<Box<dyn Kv>>,
+        store: Arc<dyn Store>,
+        config: &Config,
+    ) -> Result<Arc<Cell>> {
+        let put_threads = stores::put_threads(false);
+        let start = Start { id: NO_ID, format: FORMAT, opener: Arc::new(Stores), put_threads };
+        Self::start_threads(env, kvs, store, config, start)
     }
 
     /// A cell that is opened in this way, with its threads.
     pub(crate) fn start_threads(
         env: &Env,
-        kv: Box<dyn Kv>,
+        kvs: Vec<Box<dyn Kv>>,
         store: Arc<dyn Store>,
         config: &Config,
         Start { id, format, opener, put_threads }: Start<'_>,
     ) -> Result<Arc<Cell>> {
         let begun = env.now();
-        let mut state = load_state(&*kv, format, env.random()).map_err(|e| naming_damage(&*kv, e))?;
-        state.snapshots.begin_views(env.wall());
+        let count = kvs.len();
+        let loaded = kvs.into_iter().enumerate().map(|(index, kv)| {
+            let which = WhichShard { index, count };
+            let state = load_state(&*kv, format, env.random(), which).map_err(|e| naming_damage(&*kv, e))?;
+            Ok((kv, state))
+        });
+        let mut parts: Vec<(Box<dyn Kv>, State)> = loaded.collect::<Result<_>>()?;
+        agree(parts.iter_mut().map(|(_, state)| state).collect());
         let loaded = env.now();
+        let share = |mib: u32| ((mib as usize) << 20) / count;
         let options = leeward_data::Options {
             compression: match config.compression {
                 crate::config::Compression::Lz4 => leeward_data::Compression::Lz4,
                 crate::config::Compression::None => leeward_data::Compression::None,
             },
-            dirty_bytes: (config.dirty_mib as usize) << 20,
-            cache_bytes: (config.cache_mib as usize) << 20,
+            dirty_bytes: share(config.dirty_mib),
+            cache_bytes: share(config.cache_mib),
             put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
         let gate = GatedStore::new(env, store.clone(), store.slice_bytes(), Arc::default(), config.fair);
         let gate = Arc::new(gate.at_most(config.store_transfers as usize));
-        let store = Arc::new(CountedStore::new(env, gate.clone()));
-        let log = DataLog::new(env.clone(), store.clone(), options);
-        let pools = Pools::new(env, id, store, opener, (gate.activity().clone(), config));
-        let shard = Shard::new(env.clone(), config.clone(), kv, log, (pools, gate), state);
-        let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
-        shard.log.attach(catalog);
-        shard.recover().map_err(|e| naming_damage(&*shard.kv, e))?;
+        let store: Arc<dyn Store> = gate.clone();
+        let (leases, naming) = (Leases::new(env), Arc::<Mutex<()>>::default());
+        let make = |(kv, mut state): (Box<dyn Kv>, State)| {
+            state.snapshots.begin_views(env.wall(), state.which.views());
+            let store = Arc::new(CountedStore::new(env, store.clone()));
+            let log = DataLog::new(env.clone(), store.clone(), options.clone());
+            let pools = Pools::new(env, id, store, opener.clone(), (gate.activity().clone(), config));
+            let common = (pools, gate.clone(), leases.clone(), naming.clone());
+            let shard = Shard::new(env.clone(), config.clone(), kv, log, common, state);
+            let catalog: Weak<dyn Catalog> = Arc::downgrade(&(shard.clone() as Arc<dyn Catalog>));
+            shard.log.attach(catalog);
+            shard
+        };
+        let shards: Vec<Arc<Shard>> = parts.drain(..).map(make).collect();
+        shards.iter().for_each(|shard| shard.knows_of(&shards));
+        shards.iter().try_for_each(|shard| shard.recover().map_err(|e| naming_damage(&*shard.kv, e)))?;
+        shards.iter().for_each(|shard| shard.complete_names());
         let millis = |from: u64, to: u64| (to - from) / 1_000_000;
         let (read, recovered) = (millis(begun, loaded), millis(loaded, env.now()));
         tracing::info!(
             "opened in {} ms: tables read in {read}, the rest recovered in {recovered}",
             read + recovered
         );
+        let mut shards = shards.into_iter();
         let cell = Arc::new(Cell {
-            shard,
+            shard: shards.next().ok_or_else(|| Error::Io("a cell without a shard".into()))?,
+            others: shards.collect(),
+            durable: AtomicU64::new(0),
             closing: Arc::default(),
             threads: Mutex::default(),
             cache_lock: Arc::default(),
             dir_lock: Mutex::default(),
         });
         if !env.is_sim() {
-            cell.spawn("commit", Shard::commit_turn);
-            cell.spawn("publish", Shard::publish_turn);
-            cell.spawn("upkeep", Shard::upkeep_turn);
-            cell.spawn("maintain", Shard::maintain_turn);
-            cell.spawn("pools", Shard::pool_repair_turn);
-            cell.spawn("scrub", Shard::scrub_turn);
-            // a listing may take minutes: closing does not wait for it
-            drop(cell.start_thread("search", Shard::search_turn));
+            cell.shards().for_each(|shard| cell.spawn_all(shard));
         }
         Ok(cell)
     }
 
-    fn spawn(self: &Arc<Self>, name: &str, turn: fn(&Shard)) {
-        let thread = self.start_thread(name, turn);
-        self.threads.lock().push(thread);
+    /// All shards, in order.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        std::iter::once(&self.shard).chain(&self.others)
     }
 
-    fn start_thread(&self, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
-        let (shard, closing) = (self.shard.clone(), self.closing.clone());
+    /// The shard that has an inode.
+    pub(crate) fn shard_of(&self, node: NodeId) -> &Arc<Shard> {
+        self.shards().find(|shard| shard.which.has(node)).unwrap_or(&self.shard)
+    }
+
+    /// The shard that has the volume of this name; the first, if there is none.
+    pub(crate) fn shard_of_named(&self, volume: &str) -> &Arc<Shard> {
+        self.shards().find(|shard| shard.lock().volume_named(volume).is_some()).unwrap_or(&self.shard)
+    }
+
+    /// The shard that has a volume.
+    fn shard_of_volume(&self, volume: u32) -> &Arc<Shard> {
+        self.shard_of(NodeId::new(volume, 1))
+    }
+
+    fn spawn_all(&self, shard: &Arc<Shard>) {
+        let turns: [(&str, fn(&Shard)); 6] = [
+            ("commit", Shard::commit_turn),
+            ("publish", Shard::publish_turn),
+            ("upkeep", Shard::upkeep_turn),
+            ("maintain", Shard::maintain_turn),
+            ("pools", Shard::pool_repair_turn),
+            ("scrub", Shard::scrub_turn),
+        ];
+        for (name, turn) in turns {
+            let thread = self.start_thread(shard, name, turn);
+            self.threads.lock().push(thread);
+        }
+        // a listing may take minutes: closing does not wait for it
+        drop(self.start_thread(shard, "search", Shard::search_turn));
+    }
+
+    fn start_thread(&self, shard: &Arc<Shard>, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
+        let (shard, closing) = (shard.clone(), self.closing.clone());
         let who = name.to_string();
         let run = move || {
             while !closing.load(Ordering::Acquire) {
@@ -325,15 +392,17 @@ impl Cell {
     /// In simulations: what the threads would do next. `true` when there was something to do.
     pub fn step(&self) -> Result<bool> {
         let mut did = false;
-        for step in STEPS {
-            did |= step(&self.shard)?;
+        for shard in self.shards() {
+            for step in STEPS {
+                did |= step(shard)?;
+            }
         }
         Ok(did)
     }
 
     /// In simulations: one part of [`Cell::step`], as threads do them in any order.
     pub fn step_one(&self, choice: u64) -> Result<bool> {
-        STEPS[(choice % STEPS.len() as u64) as usize](&self.shard)
+        self.chosen(&STEPS, choice)
     }
 
     /// In simulations: what other threads may do at any moment, while this one waits for a store:
@@ -342,7 +411,14 @@ impl Cell {
     pub fn step_other_threads(&self, choice: u64) -> Result<bool> {
         const BESIDE: [Step; 4] =
             [Shard::fold_step, Shard::commit_step, Shard::engine_step, Shard::inline_step];
-        BESIDE[(choice % BESIDE.len() as u64) as usize](&self.shard)
+        self.chosen(&BESIDE, choice)
+    }
+
+    fn chosen(&self, steps: &[Step], choice: u64) -> Result<bool> {
+        let all = steps.len() as u64;
+        let shards = 1 + self.others.len() as u64;
+        let shard = self.shards().nth((choice / all % shards) as usize).unwrap_or(&self.shard);
+        steps[(choice % all) as usize](shard)
     }
 
     /// The format in which records are written.
@@ -373,8 +449,8 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<R::Reply, Failure> {
         self.shard.note_request(ctx, &request.clone().into());
-        let reply = request.run(&self.shard, &mut Caller { ctx, progress });
-        self.shard.wait_applied();
+        let reply = self.run(request, &mut Caller { ctx, progress });
+        self.shards().for_each(|shard| shard.wait_applied());
         reply
     }
 
@@ -386,25 +462,59 @@ impl Cell {
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AnyReply, Failure> {
         self.shard.note_request(ctx, request);
-        let reply = request.run(&self.shard, &mut Caller { ctx, progress });
+        let reply = request.run(self, &mut Caller { ctx, progress });
         // the caller finds the change in the mounted tree
-        self.shard.wait_applied();
+        self.shards().for_each(|shard| shard.wait_applied());
         reply
+    }
+
+    /// Runs a request where it belongs.
+    pub(crate) fn run<R: Request>(
+        &self,
+        request: &R,
+        caller: &mut Caller<'_>,
+    ) -> std::result::Result<R::Reply, Failure> {
+        if self.others.is_empty() {
+            return request.run(&self.shard, caller);
+        }
+        match request.concerns() {
+            Concerns::Cell => {
+                let reply = request.run(&self.shard, caller);
+                self.others.iter().for_each(|shard| shard.follow(&self.shard));
+                reply
+            }
+            Concerns::Path(path) => {
+                let node = self.shard.resolve_near(path);
+                request.run(self.shard_of(node), caller)
+            }
+            Concerns::Volume(name) => request.run(self.shard_of_named(name), caller),
+            Concerns::All => {
+                let mut all = request.run(&self.shard, caller)?;
+                for shard in &self.others {
+                    R::add(&mut all, request.run(shard, caller)?);
+                }
+                Ok(all)
+            }
+        }
     }
 
     /// Counts of the cell since it was opened, and its current state.
     pub fn figures(&self) -> Figures {
-        self.shard.figures()
+        let mut figures = self.shard.figures();
+        self.others.iter().for_each(|shard| figures.add(shard.figures()));
+        figures
     }
 
     /// Names of those of these volumes that there are.
     pub fn volume_names(&self, of: impl IntoIterator<Item = u32>) -> BTreeMap<u32, String> {
-        self.shard.volume_names(of)
+        let of: Vec<u32> = of.into_iter().collect();
+        self.shards().flat_map(|shard| shard.volume_names(of.iter().copied())).collect()
     }
 
     /// The owner of a volume that is not being removed.
     pub fn volume_owner(&self, volume: u32) -> Option<u32> {
-        self.shard.lock().volumes.get(&volume).filter(|v| !v.removing).map(|v| v.uid)
+        let shard = self.shard_of_volume(volume);
+        shard.lock().volumes.get(&volume).filter(|v| !v.removing).map(|v| v.uid)
     }
 
     /// Whether there are projects.
@@ -440,18 +550,23 @@ impl Cell {
 
     /// The number of a volume.
     pub fn volume_named(&self, name: &str) -> Option<u32> {
-        self.shard.lock().volume_named(name)
+        self.shards().find_map(|shard| shard.lock().volume_named(name))
     }
 
     /// Numbers of the volumes of a user, without those that are being removed.
     pub fn volumes_of(&self, uid: u32) -> Vec<u32> {
-        let st = self.shard.lock();
-        st.volumes.iter().filter(|(_, v)| v.uid == uid && !v.removing).map(|(id, _)| *id).collect()
+        let of_shard = |shard: &Arc<Shard>| {
+            let st = shard.lock();
+            let his = st.volumes.iter().filter(|(_, v)| v.uid == uid && !v.removing);
+            his.map(|(id, _)| *id).collect::<Vec<u32>>()
+        };
+        self.shards().flat_map(of_shard).collect()
     }
 
     /// The volume whose event log tells of a path, which need not be there any more.
     pub fn volume_of_events(&self, path: &str) -> Option<u32> {
-        self.shard.place_of_events(path).ok().map(|place| place.volume)
+        let shard = self.shard_of(self.shard.resolve_near(path));
+        shard.place_of_events(path).ok().map(|place| place.volume)
     }
 
     /// Settings for users and groups at the gate.
@@ -506,26 +621,30 @@ impl Cell {
 
     /// Bytes in memory that are not stored yet, by flow.
     pub fn dirty_bytes(&self) -> Vec<(Flow, u64)> {
-        self.shard.log.dirty_by_flow()
+        let mut sums: BTreeMap<Flow, u64> = BTreeMap::new();
+        for (flow, bytes) in self.shards().flat_map(|shard| shard.log.dirty_by_flow()) {
+            *sums.entry(flow).or_default() += bytes;
+        }
+        sums.into_iter().collect()
     }
 
     /// One path of an inode in the cell; `None` when it has none.
     pub fn path_of(&self, node: NodeId) -> Option<String> {
-        self.shard.path_of(node)
+        self.shard_of(node).path_of(node)
     }
 
     /// Why the cell can no longer be used, if another process has taken it over.
     pub fn lost(&self) -> Option<String> {
-        self.shard.kv.lost()
+        self.shards().find_map(|shard| shard.kv.lost())
     }
 
     /// Waits for a store that is away: nothing in memory is dropped because of it.
-    fn close_log(&self) -> leeward_data::Result<()> {
+    fn close_log(&self, shard: &Shard) -> leeward_data::Result<()> {
         loop {
-            match self.shard.log.close() {
+            match shard.log.close() {
                 Err(leeward_data::Error::Store(e)) if e.is_passing() && self.lost().is_none() => {
                     tracing::warn!("{e}; closing waits for it");
-                    self.shard.env.sleep(AWAY_STEP);
+                    shard.env.sleep(AWAY_STEP);
                 }
                 other => return other,
             }
@@ -538,41 +657,28 @@ impl Cell {
         if !self.shard.calls.close() {
             return Ok(());
         }
-        self.shard.end_streams(None, Ending::AtOnce, || self.lost().is_some());
+        self.shards().for_each(|shard| shard.end_streams(None, Ending::AtOnce, || self.lost().is_some()));
         // what they may wait for still works
         self.shard.calls.wait(&self.shard.env, || self.lost().is_some());
         *self.shard.identity.lock() = KeptIdentity::Closed;
-        self.closing.store(true, Ordering::Release);
-        self.shard.committer.wake();
-        self.shard.committer.unpublished.wake();
-        self.shard.upkeep.wake();
-        self.shard.maintenance.wake();
-        self.shard.pool_repair.wake();
-        self.shard.scrubbing.end();
-        self.shard.search.wake();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a background thread ended by a panic");
-            }
-        }
+        self.end_threads();
         if let Some(why) = self.lost() {
             return Err(failure(format!("{why}; what was not fsynced in the last second may be lost")));
         }
-        self.shard.watch_clock(0);
-        let stored = self.close_log().map_err(Error::from).and_then(|()| self.shard.apply_stored());
+        let stored = self.shards().map(|shard| self.store_all(shard)).fold(Ok(()), Result::and);
         let left = if stored.is_ok() { self.leave_sessions() } else { Ok(()) };
-        let committed = left.and_then(|()| self.shard.commit_if_dirty());
+        let committed = self.shards().map(|shard| shard.commit_if_dirty()).fold(left, Result::and);
         let failed = |what: &str, e: Error| Failure {
             message: format!(
                 "{what} could not be stored: {e}; what was not fsynced in the last second may be lost"
             ),
             errno: e.errno(),
         };
-        if let Some(why) = self.shard.broken() {
+        if let Some(why) = self.shards().find_map(|shard| shard.broken()) {
             self.dir_lock.lock().take();
             return Err(failure(format!("{why}; what was not fsynced before may be lost")));
         }
-        let closed = self.shard.kv.close();
+        let closed = self.shards().map(|shard| shard.kv.close()).fold(Ok(()), std::result::Result::and);
         self.dir_lock.lock().take();
         stored.map_err(|e| failed("file data", e))?;
         committed.map_err(|e| failed("metadata", e))?;
@@ -580,6 +686,31 @@ impl Cell {
             tracing::warn!("the metadata journal is left to the next opening: {e}");
         }
         Ok(())
+    }
+
+    fn end_threads(&self) {
+        self.closing.store(true, Ordering::Release);
+        for shard in self.shards() {
+            shard.committer.wake();
+            shard.committer.unpublished.wake();
+            shard.upkeep.wake();
+            shard.maintenance.wake();
+            shard.pool_repair.wake();
+            shard.scrubbing.end();
+            shard.search.wake();
+        }
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread ended by a panic");
+            }
+        }
+    }
+
+    /// All data of a shard that is closing is stored, and in its records.
+    fn store_all(&self, shard: &Shard) -> Result<()> {
+        shard.watch_clock(0);
+        self.close_log(shard)?;
+        shard.apply_stored()
     }
 
     /// Everything is durable, so the next process need not wait for clients, which come back for
@@ -595,9 +726,11 @@ impl Cell {
 
     /// Problems that an operator must look at.
     pub fn troubles(&self) -> Vec<Trouble> {
-        let broken = self.shard.broken().map(Trouble::Broken);
-        let failing = self.shard.log.failing().map(Trouble::Failing);
-        broken.into_iter().chain(failing).collect()
+        let of_shard = |shard: &Arc<Shard>| {
+            let broken = shard.broken().map(Trouble::Broken);
+            broken.into_iter().chain(shard.log.failing().map(Trouble::Failing))
+        };
+        self.shards().flat_map(of_shard).collect()
     }
 }
 
@@ -632,19 +765,26 @@ impl Cell {
 impl Fs for Cell {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
         let _at_work = self.shard.calls.begin()?;
-        self.shard.call(ctx, &op)
+        if self.others.is_empty() {
+            return self.shard.call(ctx, &op);
+        }
+        let ask = |shard: usize, op: Op<'_>| match shard {
+            0 => self.shard.call(ctx, &op),
+            other => self.others[other - 1].call(ctx, &op),
+        };
+        Shards { count: 1 + self.others.len(), refs: ctx.refs, ask: &ask }.answer(op)
     }
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
-        self.shard.add_watcher(watcher);
+        self.shards().for_each(|shard| shard.add_watcher(watcher.clone()));
     }
 
     fn is_invalidating(&self) -> bool {
-        self.shard.is_invalidating()
+        self.shards().any(|shard| shard.is_invalidating())
     }
 
     fn wait_invalidated(&self) {
-        self.shard.wait_invalidated();
+        self.shards().for_each(|shard| shard.wait_invalidated());
     }
 }
 
@@ -658,7 +798,7 @@ impl Engine for Cell {
     }
 
     fn give_turns(&self, turns: Arc<dyn Turns>) {
-        *self.shard.turns.lock() = Some(turns);
+        self.shards().for_each(|shard| *shard.turns.lock() = Some(turns.clone()));
     }
 }
 
@@ -775,6 +915,18 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
     }
 }
 
+/// The first records of another shard than the first: its counters.
+pub fn first_batch_of_shard(shard: usize) -> Batch {
+    let first = u64::from(VOLUMES_OF_SHARD) * shard as u64;
+    Batch {
+        writes: vec![
+            (keys::cell(), Some(Pair(first, 1).encode())),
+            (keys::owners_counted(), Some(Pair(1, 0).encode())),
+        ],
+        inline_data: Vec::new(),
+    }
+}
+
 /// The root directory of a new volume.
 pub(crate) fn root_dir(now: Time, uid: u32, gid: u32) -> Inode {
     Inode {
@@ -809,13 +961,19 @@ pub(crate) fn naming_damage(kv: &dyn Kv, e: Error) -> Error {
 }
 
 /// `format`: in which records are to be written; `opening`: a random number.
-fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
+fn load_state(kv: &dyn Kv, format: u32, opening: u64, which: WhichShard) -> Result<State> {
     let counters =
         kv.get(&keys::cell())?.ok_or_else(|| Error::Corrupt("the cell's counters are missing".into()))?;
     let Counters { next_volume, reserved } = Counters::decode(&counters)?;
     let moment = kv.moment();
-    let mut st =
-        State { format, running_id: 1, segments: Segments::new(reserved), next_volume, ..State::default() };
+    let mut st = State {
+        which,
+        format,
+        running_id: 1,
+        segments: Segments::new(reserved, which),
+        next_volume,
+        ..State::default()
+    };
     each(&*moment, keys::table_range(Table::Pool), |key, v| {
         st.pools.insert(keys::table_id(key) as u32, PoolRecord::decode(v)?);
         Ok(())
@@ -848,6 +1006,10 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
     })?;
     each(&*moment, keys::table_range(Table::Backups), |key, v| {
         st.backups.insert(keys::table_id(key) as u32, BackupsRecord::decode(v)?);
+        Ok(())
+    })?;
+    each(&*moment, keys::table_range(Table::Attached), |key, v| {
+        st.attached.insert(keys::table_id(key) as u32, AttachedRecord::decode(v)?);
         Ok(())
     })?;
     load_mirrors(&mut st, &*moment)?;
@@ -896,6 +1058,19 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64) -> Result<State> {
     drop(moment);
     st.count_unfolded(kv)?;
     Ok(st)
+}
+
+/// The shards of a cell agree on what is common to them: the pools and the sessions, of which the
+/// first one knows, and the numbers of changes, which go up over all of them.
+fn agree(mut states: Vec<&mut State>) {
+    let process = states.iter().map(|st| st.sessions.process()).max().unwrap_or_default();
+    let Some(first) = states.first() else { return };
+    let sessions: Vec<SessionRecord> = first.sessions.all().cloned().collect();
+    let (pools, lsn) = (first.pools.clone(), Arc::default());
+    for state in &mut states {
+        state.begin_sessions(process, Arc::clone(&lsn), &sessions);
+        state.pools.clone_from(&pools);
+    }
 }
 
 /// What is kept of mirrors.

@@ -57,6 +57,7 @@ const TABLE_PROJECT: u32 = SYSTEM + 35;
 const TABLE_PROJECT_VOLUME: u32 = SYSTEM + 36;
 const TABLE_TRANSFERS: u32 = SYSTEM + 37;
 const TABLE_MIRRORS: u32 = SYSTEM + 38;
+const TABLE_ATTACHED: u32 = SYSTEM + 39;
 /// In place of a volume's number: the whole cell.
 const WHOLE_CELL: u64 = CELL_LOG as u64;
 /// In place of a volume's number: the event log of the cell itself.
@@ -242,6 +243,11 @@ pub fn backups(volume: u32) -> Key {
 /// What is kept of a volume's mirrors.
 pub fn mirrors(volume: u32) -> Key {
     build(TABLE_MIRRORS, u64::from(volume), 0, &[])
+}
+
+/// Where a volume of another shard is attached here.
+pub fn attached(volume: u32) -> Key {
+    build(TABLE_ATTACHED, u64::from(volume), 0, &[])
 }
 
 /// An entry of a volume's recycle bin by its stamp (nanoseconds since 1970, unique in the volume,
@@ -865,6 +871,8 @@ pub enum Table {
     Transfers,
     /// What is kept of mirrors.
     Mirrors,
+    /// Where volumes of other shards are attached.
+    Attached,
 }
 
 /// The range of a system table.
@@ -908,6 +916,7 @@ pub fn table_range(table: Table) -> (Key, Key) {
         Table::ProjectVolume => TABLE_PROJECT_VOLUME,
         Table::Transfers => TABLE_TRANSFERS,
         Table::Mirrors => TABLE_MIRRORS,
+        Table::Attached => TABLE_ATTACHED,
     };
     (build(t, 0, 0, &[]), build(t + 1, 0, 0, &[]))
 }

@@ -1,6 +1,7 @@
 //! How records are stored: keys and encodings. docs/FORMAT.md has them, golden bytes under test.
 
 pub mod accounts;
+pub mod attached;
 pub mod backups;
 pub mod buckets;
 pub mod events;

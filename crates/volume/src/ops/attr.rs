@@ -43,10 +43,10 @@ impl Tx<'_> {
 
     /// [`Op::Lookup`](leeward_fs::Op::Lookup).
     pub(crate) fn lookup(&mut self, dir: NodeId, name: &[u8]) -> TxResult<Reply> {
-        let inode = self.inode(dir)?;
         if name == b"." {
-            return self.by_number(dir, &inode);
+            return self.by_number(dir);
         }
+        let inode = self.inode(dir)?;
         if !inode.is_dir() {
             return Err(Error::NotDir.into());
         }
@@ -77,7 +77,10 @@ impl Tx<'_> {
 
     /// An inode of any kind for a front end that may have no reference to it, but kept its number.
     /// What has no name is there for those only who have references.
-    fn by_number(&mut self, node: NodeId, inode: &Inode) -> TxResult<Reply> {
+    fn by_number(&mut self, node: NodeId) -> TxResult<Reply> {
+        // the root of a copy is that of the snapshot which it shows
+        let node = if node.inode() == 1 { self.st.shown(NodeId::ROOT, node) } else { node };
+        let inode = &self.inode(node)?;
         if inode.nlink == 0 && self.st.refs.get(node) == 0 {
             return Err(Error::Stale.into());
         }

@@ -206,8 +206,9 @@ impl Shard {
                 continue;
             }
             let before = Before::default();
+            let which = st.which;
             let mut tx = Tx::new(&mut st, &self.cache, &*self.kv, (ctx, self.now()), &before);
-            for entry in entries.iter_mut().filter(|e| e.attr.is_none()) {
+            for entry in entries.iter_mut().filter(|e| e.attr.is_none() && which.has(e.node)) {
                 match tx.get(&keys::inode(entry.node)) {
                     Ok(Some(value)) => {
                         let inode = Inode::decode(&value)?;
@@ -227,7 +228,7 @@ impl Shard {
             tx.finish();
             drop(st);
             if missing.is_empty() {
-                entries.retain(|e| e.attr.is_some());
+                entries.retain(|e| e.attr.is_some() || !which.has(e.node));
                 return Ok(());
             }
             self.load_all(missing, seq)?;

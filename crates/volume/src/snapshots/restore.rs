@@ -252,6 +252,8 @@ impl Tx<'_> {
         let taken_of = self.st.snapshots.dirs_in(top.volume());
         let attached =
             self.st.volumes.values().map(|v| v.attached_dir).filter(|d| d.volume() == top.volume());
+        let beside = self.st.attached.values().map(|at| at.dir).filter(|dir| dir.volume() == top.volume());
+        let attached = attached.chain(beside);
         let scheduled = self.st.schedules.dirs_in(top.volume());
         let places = self.st.projects.places_in(top.volume());
         let mut below = FxHashMap::from_iter([(top, true)]);

@@ -25,30 +25,53 @@ impl Tx<'_> {
         }
     }
 
-    /// The directory whose schedule is nearest to the root of a volume, from there up.
-    fn governing(&self, volume: u32) -> TxResult<Option<NodeId>> {
-        let mut at = NodeId::new(volume, 1);
-        loop {
+    /// The directory at or above one whose schedule is nearest to it; or the first on the way up
+    /// that is in another shard.
+    fn governing(&self, mut at: NodeId) -> TxResult<Governing> {
+        while at.inode() != 0 {
+            if !self.st.which.has(at) {
+                return Ok(Governing::Beside(at));
+            }
             if self.st.schedules.get(at).is_some() {
-                return Ok(Some(at));
+                return Ok(Governing::By(at));
             }
             at = match (at.inode(), self.st.volumes.get(&at.volume())) {
-                (_, None) => return Ok(None),
+                (_, None) => return Ok(Governing::None),
                 (1, Some(v)) => v.attached_dir,
                 (_, Some(_)) => NodeId::new(at.volume(), self.inode(at)?.parent),
             };
-            if at.inode() == 0 {
-                return Ok(None);
-            }
         }
+        Ok(Governing::None)
     }
 }
 
+/// Which schedule is nearest.
+enum Governing {
+    None,
+    By(NodeId),
+    Beside(NodeId),
+}
+
 impl Shard {
+    /// The directory whose schedule is nearest to the root of a volume, from there up.
+    fn governing(&self, volume: u32) -> Result<Option<NodeId>> {
+        let mut at = NodeId::new(volume, 1);
+        loop {
+            let looked = self.beside(at, |shard| shard.transact(&Ctx::system(), |tx| tx.governing(at)));
+            match looked? {
+                Governing::None => return Ok(None),
+                Governing::By(dir) => return Ok(Some(dir)),
+                Governing::Beside(dir) => at = dir,
+            }
+        }
+    }
+
     /// Roots of the volumes that a schedule covers because they are attached below its directory.
     pub(crate) fn inheriting(&self, dir: NodeId) -> Result<Vec<NodeId>> {
-        let volumes: Vec<u32> =
-            self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect();
+        let mut volumes: Vec<u32> = Vec::new();
+        for shard in 0..self.which.count {
+            volumes.extend(self.ask(shard, |shard| Ok(shard.live_volumes()))?);
+        }
         let mut roots = Vec::new();
         let is_in_project = |volume: u32| {
             let st = self.lock();
@@ -58,14 +81,15 @@ impl Shard {
         for volume in volumes {
             let root = NodeId::new(volume, 1);
             // who looks after a project makes schedules in it, and for nothing else
-            if !is_in_project(volume) {
-                continue;
-            }
-            if root != dir && self.transact(&Ctx::system(), |tx| tx.governing(volume))? == Some(dir) {
+            if is_in_project(volume) && root != dir && self.governing(volume)? == Some(dir) {
                 roots.push(root);
             }
         }
         Ok(roots)
+    }
+
+    fn live_volumes(&self) -> Vec<u32> {
+        self.lock().volumes.iter().filter(|(_, v)| !v.removing).map(|(id, _)| *id).collect()
     }
 
     /// Runs one schedule that is due; `true` when there was one.
@@ -84,7 +108,8 @@ impl Shard {
         let mut targets = self.inheriting(dir)?;
         targets.push(dir);
         for target in targets {
-            if let Err(e) = self.run_schedule(target, slot, now, record.keep) {
+            let run = |shard: &Shard| shard.run_schedule(target, slot, now, record.keep);
+            if let Err(e) = self.beside(target, run) {
                 let path = self.describe(target);
                 tracing::warn!("the scheduled snapshot of {path} cannot be taken: {e}");
                 failed = Some(format!("{path}: {e}"));

@@ -1,5 +1,6 @@
 //! Effects of an operation on the state beside records, applied once it has succeeded.
 
+use crate::format::attached::AttachedRecord;
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::BucketRecord;
 use crate::format::inode::{Pair, PoolRecord, SnapshotRecord, Stats, VolumeRecord};
@@ -28,6 +29,8 @@ pub(crate) enum Effect {
     DirPool(u32, u8),
     /// A directory of the volume has another parent now.
     DirMoved(u32),
+    /// The volume of another shard is attached there, or nowhere.
+    Attached(u32, Option<AttachedRecord>),
     /// A pool was made, changed or removed.
     Pool(PoolId, Option<PoolRecord>),
     /// The inode has no name any more, but references.
@@ -155,6 +158,8 @@ impl State {
             }
             Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
             Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
+            Effect::Attached(volume, Some(at)) => drop(self.attached.insert(volume, at)),
+            Effect::Attached(volume, None) => drop(self.attached.remove(&volume)),
             Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
             Effect::Schedule(dir, None) => self.schedules.remove(dir),
             Effect::Backups(volume, record) => self.set_backups(volume, record),

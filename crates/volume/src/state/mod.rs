@@ -25,10 +25,12 @@ pub(crate) mod sweep;
 pub(crate) mod unfolded;
 pub mod uploads;
 pub(crate) mod volumes;
+pub mod which;
 
 pub(crate) use effect::{ContentChange, Effect};
 pub use running::{Frozen, RecordCache, Running};
 
+use crate::format::attached::AttachedRecord;
 use crate::format::backups::BackupsRecord;
 use crate::format::buckets::Buckets;
 use crate::format::inode::PoolRecord;
@@ -60,10 +62,12 @@ use schedules::Schedules;
 use scrubs::Scrubs;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use sweep::Sweep;
 use unfolded::Unfolded;
 use uploads::Uploads;
 use volumes::Volumes;
+use which::WhichShard;
 
 /// Most records that one entry of a deadlist names.
 const DEAD_PER_ENTRY: usize = 32;
@@ -71,6 +75,8 @@ const DEAD_PER_ENTRY: usize = 32;
 /// The data that the lock protects.
 #[derive(Default)]
 pub struct State {
+    /// Which shard of the cell it is.
+    pub which: WhichShard,
     /// The format in which records are written.
     pub format: u32,
     /// Records changed since the last freeze.
@@ -107,6 +113,8 @@ pub struct State {
     pub moves: Moves,
     /// Volumes.
     pub volumes: Volumes,
+    /// Volumes of other shards that are attached here.
+    pub attached: BTreeMap<u32, AttachedRecord>,
     /// Volumes whose record must be written.
     pub volumes_dirty: BTreeSet<u32>,
     /// Objects that cleaning replaced: garbage once the next commit is durable.
@@ -156,8 +164,8 @@ pub struct State {
     pub refs: Refs,
     /// Those of the kernel of this machine, which keeps what it knows until it is told.
     pub known_here: Refs,
-    /// The number of the last change.
-    pub lsn: u64,
+    /// The number of the last change in all shards of the cell.
+    pub lsn: Arc<AtomicU64>,
     /// Sessions of clients.
     pub sessions: SessionTable,
     /// Inodes without a name that are still referenced.
@@ -206,9 +214,18 @@ impl State {
         self.known_here.get(node) > 0
     }
 
-    /// The number of the next change.
+    /// A number for a change, higher than those of all before in this shard. One that is not used
+    /// is left out where others may have taken a later one.
     pub(crate) fn next_lsn(&self) -> u64 {
-        self.lsn + 1
+        match self.which.count {
+            1 => self.lsn.load(Ordering::Relaxed) + 1,
+            _ => self.lsn.fetch_add(1, Ordering::Relaxed) + 1,
+        }
+    }
+
+    /// Numbers of later changes are higher than this one.
+    pub(crate) fn has_used_lsn(&self, lsn: u64) {
+        self.lsn.fetch_max(lsn, Ordering::Relaxed);
     }
 
     /// Whether changes with data in this segment may enter the records.

@@ -12,6 +12,7 @@
 //! itself.
 
 use crate::format::inode::{Openings, Reserved, SegmentRecord};
+use crate::state::which::WhichShard;
 use leeward_data::{GENERATIONS_PER_PUT, Object, PoolId, SegmentInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -22,6 +23,15 @@ const RESERVE: u64 = 4096;
 /// The same for generations: that of one segment may grow by this before the next commit has
 /// reserved more.
 const RESERVE_GENERATIONS: u32 = 256;
+
+/// Bits of a segment's number that count. Above them is the number of its volume, in a cell of
+/// several shards, else 0.
+const COUNT_BITS: u32 = 40;
+
+/// The part of a segment's number that counts.
+pub fn count(segment: u64) -> u64 {
+    segment & ((1 << COUNT_BITS) - 1)
+}
 
 /// The sealed segments of a volume in one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +45,7 @@ pub struct Placed {
 /// All segments of the cell.
 #[derive(Default)]
 pub struct Segments {
+    which: WhichShard,
     table: FxHashMap<u64, SegmentRecord>,
     /// Sums over the table, by volume and pool: there may be a million segments.
     placed: BTreeMap<(u32, PoolId), Placed>,
@@ -62,8 +73,9 @@ pub struct Segments {
 
 impl Segments {
     /// Starts with what was stored; numbers and generations continue there.
-    pub fn new(stored: Reserved) -> Segments {
+    pub fn new(stored: Reserved, which: WhichShard) -> Segments {
         Segments {
+            which,
             next: stored.segments.max(1),
             reserved: stored,
             durable: stored,
@@ -82,7 +94,7 @@ impl Segments {
 
     /// The number of the opening in which a segment was made, or a later one.
     pub fn opening_of(&self, segment: u64) -> u64 {
-        self.openings.of(segment)
+        self.openings.of(count(segment))
     }
 
     /// Openings that are to be stored with the next commit, which reserves names.
@@ -130,7 +142,9 @@ impl Segments {
         if self.next >= self.durable.segments {
             return None;
         }
-        let segment = self.next;
+        // of several shards each counts for itself, so the volume makes the number one's own
+        let of_volume = if self.which.count > 1 { u64::from(volume) << COUNT_BITS } else { 0 };
+        let segment = of_volume | self.next;
         self.next += 1;
         self.open.insert(segment, (volume, pool));
         Some(segment)
@@ -174,9 +188,16 @@ impl Segments {
         now == Some(object) || self.is_open(object.segment)
     }
 
-    /// The next number to use.
+    /// Numbers from here on are not used yet.
     pub fn next(&self) -> u64 {
         self.next
+    }
+
+    /// Whether this is an object of a segment of this shard, made when `next` was to be used next,
+    /// of which no record knows.
+    pub fn is_unknown(&self, object: Object, next: u64) -> bool {
+        let volume = (object.segment >> COUNT_BITS) as u32;
+        count(object.segment) < next && self.which.has_volume(volume) && !self.knows(object)
     }
 
     /// Notes the volume of a segment.
@@ -348,7 +369,7 @@ mod tests {
         let mut stored = Reserved { segments: 9, generations: 0 };
         let mut given = FxHashSet::default();
         for _ in 0..5 {
-            let mut segments = Segments::new(stored);
+            let mut segments = Segments::new(stored, WhichShard::default());
             segments.load(7, sealed(3));
             assert_eq!(segments.next_generation(7), None, "nothing is reserved yet");
             stored = commit(&mut segments);
@@ -368,7 +389,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_the_table() {
-        let mut segments = Segments::new(Reserved::default());
+        let mut segments = Segments::new(Reserved::default(), WhichShard::default());
         let mut number: u64 = 7;
         let mut next = |below: u64| {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -407,7 +428,7 @@ mod tests {
 
     #[test]
     fn each_segment_counts_for_itself() {
-        let mut segments = Segments::new(Reserved { segments: 9, generations: 0 });
+        let mut segments = Segments::new(Reserved { segments: 9, generations: 0 }, WhichShard::default());
         (1..9).for_each(|segment| segments.load(segment, sealed(0)));
         commit(&mut segments);
         let first: Vec<u32> = (1..9).filter_map(|segment| segments.next_generation(segment)).collect();

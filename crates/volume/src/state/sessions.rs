@@ -12,6 +12,8 @@ use leeward_meta::{Kv, Moment};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Bits of a change's number below that of the process.
 pub(crate) const COUNTER_BITS: u32 = 40;
@@ -65,6 +67,11 @@ impl SessionTable {
     /// Whether a commit has something of it to write.
     pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty
+    }
+
+    /// The number of this process.
+    pub(crate) fn process(&self) -> u64 {
+        self.process
     }
 
     /// The first number of a change of this process.
@@ -155,22 +162,30 @@ impl State {
         }
         table.process += 1;
         table.is_dirty = true;
-        self.lsn = table.first_lsn();
         each(moment, keys::table_range(Table::Session), |_, value| {
             table.set(SessionRecord::decode(value)?);
             Ok(())
         })?;
+        Ok(())
+    }
+
+    /// The number of this process, the counter of changes and the sessions are these in all shards
+    /// of a cell. At opening.
+    pub(crate) fn begin_sessions(&mut self, process: u64, lsn: Arc<AtomicU64>, sessions: &[SessionRecord]) {
+        let table = &mut self.sessions;
+        table.process = process;
+        table.records = sessions.iter().map(|record| (record.number, record.clone())).collect();
         // who was away comes back for inodes that its programs have open
         table.keep_all = !table.records.is_empty();
         table.awaited = table.records.values().any(|session| !session.away);
-        if !table.awaited {
-            return Ok(());
+        if table.awaited {
+            for (number, volume) in self.volumes.iter() {
+                let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
+                table.given_out.insert(*number, volume.next_inode..end);
+            }
         }
-        for (number, volume) in self.volumes.iter() {
-            let end = volume.next_inode + UNCOMMITTED_INODES_MAX;
-            table.given_out.insert(*number, volume.next_inode..end);
-        }
-        Ok(())
+        self.lsn = lsn;
+        self.has_used_lsn(self.sessions.first_lsn());
     }
 
     /// Clients may know inode numbers that a crash has taken back: no new inode gets those. As long

@@ -14,11 +14,13 @@
 
 use crate::format::inode::SnapshotRecord;
 use crate::format::keys::EpochPair;
+use crate::state::which::WhichShard;
 use leeward_env::Nanos;
 use leeward_fs::flows::UserOrGroup;
-use leeward_fs::{DIRECTORIES_FIRST, NodeId, VIEW_END, VIEW_FIRST};
+use leeward_fs::{DIRECTORIES_FIRST, NodeId, VIEW_FIRST};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Figures of a deadlist under one pair of epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +74,10 @@ impl View {
         match self {
             View::Snapshot { volume, .. } | View::Shown { volume, .. } | View::Directory { volume } => volume,
         }
+    }
+
+    fn is_of_directories(self) -> bool {
+        matches!(self, View::Directory { .. })
     }
 
     /// The volume and the epoch of the snapshot that it shows.
@@ -138,13 +144,60 @@ pub struct SnapshotWrites {
     pub tallies: Vec<(u32, EpochPair, Option<Tally>)>,
 }
 
+/// The numbers that views of a shard may get, from the first of their kind on. They are given out
+/// in turn: one that is free again comes last.
+struct ViewNumbers {
+    own: Range<u32>,
+    next: u32,
+    /// How many of each kind are used: snapshots, directories of snapshots.
+    used: [usize; 2],
+}
+
+impl Default for ViewNumbers {
+    fn default() -> ViewNumbers {
+        ViewNumbers::new(WhichShard::default().views(), 0)
+    }
+}
+
+impl ViewNumbers {
+    fn new(own: Range<u32>, now: Nanos) -> ViewNumbers {
+        let next = own.start + (now / 1000 % (own.len() as u64 - 1)) as u32;
+        ViewNumbers { own, next, used: [0; 2] }
+    }
+
+    /// The number of what can get none: the last one, which is never given out.
+    fn nowhere(&self) -> u32 {
+        VIEW_FIRST + self.own.end - 1
+    }
+
+    fn take(&mut self, is_of_directories: bool, is_used: impl Fn(u32) -> bool) -> Option<u32> {
+        let first = if is_of_directories { DIRECTORIES_FIRST } else { VIEW_FIRST };
+        let used = &mut self.used[usize::from(is_of_directories)];
+        if *used + 1 >= self.own.len() {
+            return None;
+        }
+        *used += 1;
+        loop {
+            let n = self.next;
+            self.next = if n + 2 < self.own.end { n + 1 } else { self.own.start };
+            if !is_used(first + n) {
+                return Some(first + n);
+            }
+        }
+    }
+
+    fn give_back(&mut self, is_of_directories: bool) {
+        self.used[usize::from(is_of_directories)] -= 1;
+    }
+}
+
 /// Snapshots of all volumes.
 #[derive(Default)]
 pub struct Snapshots {
     volumes: FxHashMap<u32, VolumeSnapshots>,
     views: FxHashMap<u32, View>,
     numbers: BTreeMap<View, u32>,
-    next_view: u32,
+    free: ViewNumbers,
     /// Pairs that no snapshot sees.
     doomed: BTreeSet<(u32, EpochPair)>,
     /// Ends of locks, with volume and epoch.
@@ -156,8 +209,8 @@ pub struct Snapshots {
 impl Snapshots {
     /// Numbers of views begin at one that depends on `now`: those of a process before mean nothing
     /// in this one, and machines that had them may still ask.
-    pub(crate) fn begin_views(&mut self, now: Nanos) {
-        self.next_view = (now / 1000 % u64::from(VIEW_END - DIRECTORIES_FIRST)) as u32;
+    pub(crate) fn begin_views(&mut self, now: Nanos, own: Range<u32>) {
+        self.free = ViewNumbers::new(own, now);
     }
 
     /// Adds a stored snapshot.
@@ -405,21 +458,16 @@ impl Snapshots {
         self.numbers.get(&view).copied()
     }
 
-    /// The number of a view.
+    /// The number of a view. There is nothing under it when all numbers are used.
     pub fn number(&mut self, view: View) -> u32 {
         if let Some(number) = self.numbers.get(&view) {
             return *number;
         }
-        let first = match view {
-            View::Snapshot { .. } | View::Shown { .. } => VIEW_FIRST,
-            View::Directory { .. } => DIRECTORIES_FIRST,
-        };
-        let number = loop {
-            let n = first + self.next_view;
-            self.next_view = (self.next_view + 1) % (VIEW_END - DIRECTORIES_FIRST);
-            if !self.views.contains_key(&n) {
-                break n;
-            }
+        let Some(number) = self.free.take(view.is_of_directories(), |n| self.views.contains_key(&n)) else {
+            tracing::error!(
+                "all numbers of snapshots are used: the others cannot be looked at until lee restart"
+            );
+            return self.free.nowhere();
         };
         self.views.insert(number, view);
         self.numbers.insert(view, number);
@@ -429,6 +477,7 @@ impl Snapshots {
     fn forget_view(&mut self, view: View) {
         if let Some(number) = self.numbers.remove(&view) {
             self.views.remove(&number);
+            self.free.give_back(view.is_of_directories());
         }
     }
 

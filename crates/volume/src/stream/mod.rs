@@ -704,9 +704,11 @@ impl Shard {
             at
         };
         // other machines let go what they know of the name
-        self.transact(&Ctx::system(), |tx| {
-            let inode = tx.inode(dir)?;
-            tx.put_inode(dir, &inode)
+        self.beside(dir, |shard| {
+            shard.transact(&Ctx::system(), |tx| {
+                let inode = tx.inode(dir)?;
+                tx.put_inode(dir, &inode)
+            })
         })?;
         self.commit_now(&Ctx::system())?;
         self.invalidate_entry(dir, &name);

@@ -294,6 +294,11 @@ impl Shard {
                 other.name
             ));
         }
+        if let Some((other, _)) = st.attached.iter().find(|(_, at)| at.dir.volume() == volume) {
+            return refused(format!(
+                "volume {other} of another shard is attached below it, and would be lost from sight: remove it first"
+            ));
+        }
         Ok(())
     }
 }

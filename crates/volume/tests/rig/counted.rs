@@ -100,7 +100,7 @@ pub fn busy() -> (Rig, Arc<Counts>) {
     engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
     let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
     let (cell, counts) = cell(&env, &disk, store, &Config::default());
-    (Rig { env, disk, cell }, counts)
+    (Rig { env, disk, others: Vec::new(), cell }, counts)
 }
 
 /// The cell is opened again, so that nothing is in memory.

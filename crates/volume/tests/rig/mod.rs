@@ -13,12 +13,14 @@ use leeward_meta::Kv;
 use leeward_meta::mem::MemKv;
 use leeward_pool::DirStore;
 use leeward_volume::admin::{self, Df, Failure, Finding, Request};
-use leeward_volume::{Cell, Config, first_batch};
+use leeward_volume::{Cell, Config, first_batch, first_batch_of_shard};
 use std::sync::Arc;
 
 pub struct Rig {
     pub env: Env,
     pub disk: SimDisk,
+    /// The engines of the other shards.
+    pub others: Vec<SimDisk>,
     pub cell: Arc<Cell>,
 }
 
@@ -26,9 +28,15 @@ pub fn engine(env: &Env, disk: &SimDisk) -> MemKv {
     MemKv::open(env.clone(), Arc::new(disk.clone())).expect("the engine opens")
 }
 
-fn start(env: &Env, disk: &SimDisk) -> Arc<Cell> {
+fn start(env: &Env, disk: &SimDisk, others: &[SimDisk]) -> Arc<Cell> {
     let store = Arc::new(DirStore::new(Arc::new(disk.clone()), "data"));
-    Cell::start(env, Box::new(engine(env, disk)), store, &Config::default()).expect("the cell opens")
+    let kvs = std::iter::once(disk).chain(others).map(|disk| Box::new(engine(env, disk)) as Box<dyn Kv>);
+    Cell::start_shards(env, kvs.collect(), store, &Config::default()).expect("the cell opens")
+}
+
+/// How many shards cells have, where a test does not say: 1, if the environment does not say.
+fn usual_shards() -> usize {
+    std::env::var("LEE_TEST_SHARDS").map_or(1, |count| count.parse().expect("a number"))
 }
 
 /// Bytes that do not compress.
@@ -52,10 +60,20 @@ pub fn flip_in_largest(disk: &SimDisk, offset: u64) {
 
 impl Rig {
     pub fn new() -> Rig {
+        Rig::of_shards(usual_shards())
+    }
+
+    pub fn of_shards(count: usize) -> Rig {
         let (env, disk) = (Env::sim(1), SimDisk::new(1));
         engine(&env, &disk).commit(&first_batch(&env, 0, 0)).expect("the first commit");
-        let cell = start(&env, &disk);
-        Rig { env, disk, cell }
+        let other = |shard: usize| {
+            let disk = SimDisk::new(1 + shard as u64);
+            engine(&env, &disk).commit(&first_batch_of_shard(shard)).expect("the first commit");
+            disk
+        };
+        let others: Vec<SimDisk> = (1..count).map(other).collect();
+        let cell = start(&env, &disk, &others);
+        Rig { env, disk, others, cell }
     }
 
     pub fn reopen(&mut self) {
@@ -65,7 +83,14 @@ impl Rig {
 
     /// Opens what is on the disk now; the cell that was open is let go as it is.
     pub fn start(&mut self) {
-        self.cell = start(&self.env, &self.disk);
+        self.cell = start(&self.env, &self.disk, &self.others);
+    }
+
+    /// The power fails, and the cell is opened again.
+    pub fn power_cut(&mut self, seed: u64) {
+        self.disk = self.disk.power_cut(seed);
+        self.others.iter_mut().for_each(|disk| *disk = disk.power_cut(seed));
+        self.start();
     }
 
     pub fn now_secs(&self) -> i64 {

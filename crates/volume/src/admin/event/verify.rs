@@ -1,7 +1,7 @@
 //! Verifies event logs: that nothing was changed in them, left out or put in.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Progress, Reply, Request};
 use crate::format::each;
 use crate::format::events::{Chain, LogHead};
 use crate::format::keys::{self, CELL_LOG, Table};
@@ -59,6 +59,15 @@ impl Reply for LogsVerified {
 
 impl Request for EventVerify {
     type Reply = LogsVerified;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut LogsVerified, mut other: LogsVerified) {
+        all.logs.append(&mut other.logs);
+        all.missing.retain(|mark| other.missing.contains(mark));
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<LogsVerified, Failure> {
         shard.settle()?;
@@ -126,6 +135,7 @@ impl Shard {
     pub(super) fn log_names(&self) -> BTreeMap<u32, Option<String>> {
         let st = self.lock();
         let live = st.volumes.iter().filter(|(_, v)| !v.removing);
-        live.map(|(id, v)| (*id, Some(v.name.clone()))).chain([(CELL_LOG, None)]).collect()
+        let of_cell = (self.which.index == 0).then_some((CELL_LOG, None));
+        live.map(|(id, v)| (*id, Some(v.name.clone()))).chain(of_cell).collect()
     }
 }

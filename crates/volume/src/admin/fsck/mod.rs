@@ -3,6 +3,7 @@
 //! It reads the records as they are committed at one moment, while operations go on. Then it reads
 //! and verifies every object. It changes nothing.
 
+mod attached;
 mod events;
 mod groups;
 mod history;
@@ -28,6 +29,8 @@ use crate::format::inode::{
 use crate::format::keys::{self, Key, Table, tag};
 use crate::shard::Shard;
 use crate::state::quota::QuotaOf;
+use crate::state::segments::count;
+use crate::state::which::WhichShard;
 use history::{History, data_of};
 use judged::Judged;
 use leeward_data::{Object, PoolId};
@@ -86,6 +89,9 @@ fn mark_of(dir: u64) -> u64 {
 /// What is collected while records are read.
 #[derive(Default)]
 struct Census {
+    which: WhichShard,
+    /// Names that lead to roots in other shards, and where they are.
+    names_beside: FxHashMap<NodeId, NodeId>,
     inodes: FxHashMap<NodeId, Seen>,
     references: FxHashMap<u64, u64>,
     /// Pools with data that cannot be read.
@@ -186,6 +192,10 @@ impl Census {
         let parent = self.inodes.entry(dir).or_default();
         parent.found_entries += 1;
         parent.found_subdirs += u32::from(entry.kind == Kind::Dir);
+        if !self.which.has(entry.node) {
+            self.names_beside.insert(entry.node, dir);
+            return;
+        }
         let seen = self.inodes.entry(entry.node).or_default();
         seen.found_names += 1;
         seen.name_in = dir.inode();
@@ -378,7 +388,7 @@ impl Census {
     fn check_names(&mut self) {
         let Reserved { segments, generations } = self.reserved;
         let is_reserved =
-            |(segment, r): &(&u64, &SegmentRecord)| **segment < segments && r.generation < generations;
+            |(segment, r): &(&u64, &SegmentRecord)| count(**segment) < segments && r.generation < generations;
         let mut bad: Vec<(u64, u32)> = self
             .segments
             .iter()
@@ -444,7 +454,7 @@ impl Shard {
     }
 
     fn census(&self, moment: &dyn Moment, progress: &mut dyn FnMut(Progress)) -> Result<Census> {
-        let mut c = Census::default();
+        let mut c = Census { which: self.which, ..Census::default() };
         let (mut volumes, mut removing) = (Vec::new(), Vec::new());
         each(moment, keys::table_range(Table::Volume), |key, value| {
             let list = if VolumeRecord::decode(value)?.removing { &mut removing } else { &mut volumes };
@@ -491,6 +501,7 @@ impl Shard {
         c.hosts(moment)?;
         c.groups(moment)?;
         c.projects(moment, &volumes)?;
+        self.census_attached(&mut c, moment)?;
         self.look_for_strays(moment, &volumes.iter().chain(&removing).copied().collect(), &mut c)?;
         Ok(c)
     }
@@ -521,7 +532,7 @@ impl Shard {
     /// Volumes that are being removed still reference data.
     fn count_removed_volumes(&self, moment: &dyn Moment, removing: &[u32], c: &mut Census) -> Result<()> {
         for &volume in removing {
-            let mut apart = Census::default();
+            let mut apart = Census { which: self.which, ..Census::default() };
             self.each_in_turn(Work::Check, moment, keys::volume_range(volume), |k, v| apart.record(k, v))?;
             self.census_history(moment, volume, &mut History::default(), |addr, len| {
                 *apart.references.entry(addr.segment).or_default() += u64::from(len);
@@ -627,9 +638,7 @@ impl Shard {
                     segment: id.segment,
                     generation: id.generation,
                 });
-                objects
-                    .filter(|o| o.segment < next && !st.segments.knows(*o) && !garbage.contains(o))
-                    .collect()
+                objects.filter(|o| st.segments.is_unknown(*o, next) && !garbage.contains(o)).collect()
             });
             for o in unknown {
                 let name = self.pool_name(pool);

@@ -1,7 +1,7 @@
 //! The request for a check, and its report.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,19 @@ impl Reply for FsckReport {
 
 impl Request for Fsck {
     type Reply = FsckReport;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut FsckReport, mut other: FsckReport) {
+        all.volumes += other.volumes;
+        all.inodes += other.inodes;
+        all.dentries += other.dentries;
+        all.segments += other.segments;
+        all.bytes += other.bytes;
+        all.findings.append(&mut other.findings);
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<FsckReport, Failure> {
         shard.fsck(caller.progress).map_err(about("fsck"))

@@ -1,7 +1,7 @@
 //! Tells about one pool, or about all.
 
-use super::PoolInfo;
-use crate::admin::{Caller, Failure, Reply, Request};
+use super::{PoolInfo, add_pools};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,14 @@ impl Reply for PoolInfos {
 impl Request for PoolList {
     type Reply = PoolInfos;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut PoolInfos, other: PoolInfos) {
+        add_pools(&mut all.pools, other.pools);
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfos, Failure> {
         Ok(PoolInfos { pools: shard.pool_infos() })
     }
@@ -37,6 +45,14 @@ pub struct PoolShow {
 
 impl Request for PoolShow {
     type Reply = PoolInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut PoolInfo, other: PoolInfo) {
+        all.add(other);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfo, Failure> {
         Ok(shard.pool_info(shard.pool_named(&self.name)?))

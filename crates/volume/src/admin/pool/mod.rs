@@ -72,6 +72,30 @@ pub struct PoolInfo {
     pub scrub: ScrubStatus,
 }
 
+impl PoolInfo {
+    /// Adds what another shard has in the same pool.
+    fn add(&mut self, mut other: PoolInfo) {
+        self.objects += other.objects;
+        self.object_bytes += other.object_bytes;
+        self.live_bytes += other.live_bytes;
+        self.dirty_bytes += other.dirty_bytes;
+        self.volume_count += other.volume_count;
+        self.volumes.append(&mut other.volumes);
+        self.volumes.truncate(NAMED_MAX);
+        self.scrub.late |= other.scrub.late;
+        self.scrub.error = self.scrub.error.take().or(other.scrub.error);
+    }
+}
+
+/// Adds what another shard has in pools.
+pub(in crate::admin) fn add_pools(all: &mut [PoolInfo], others: Vec<PoolInfo>) {
+    for other in others {
+        if let Some(pool) = all.iter_mut().find(|pool| pool.id == other.id) {
+            pool.add(other);
+        }
+    }
+}
+
 impl Reply for PoolInfo {
     const KIND: &'static str = "pool";
 }

@@ -5,7 +5,7 @@
 //! background work.
 
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Progress, Reply, Request};
 use crate::format::inode::{Dentry, Inode, time};
 use crate::format::keys::{self, tag};
 use crate::shard::Shard;
@@ -106,6 +106,10 @@ impl Reply for FilesCounted {
 
 impl Request for FileCensus {
     type Reply = FilesCounted;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> std::result::Result<FilesCounted, Failure> {
         let told = |e| about(&self.path)(e);

@@ -1,7 +1,7 @@
 //! Takes a snapshot.
 
 use super::SnapInfo;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,10 @@ pub struct SnapCreate {
 
 impl Request for SnapCreate {
     type Reply = SnapInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapInfo, Failure> {
         let (ctx, path, name) = (caller.ctx, &self.path, &self.name);

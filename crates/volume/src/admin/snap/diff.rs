@@ -2,7 +2,7 @@
 
 use super::Change;
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::Error;
@@ -32,6 +32,10 @@ impl Reply for Diff {
 
 impl Request for SnapDiff {
     type Reply = Diff;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Diff, Failure> {
         let SnapDiff { path, from, to } = self;

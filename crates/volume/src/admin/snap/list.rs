@@ -2,7 +2,7 @@
 
 use super::SnapInfo;
 use crate::admin::failure::about;
-use crate::admin::{ANSWER_BYTES_MAX, Caller, Failure, ROW_BYTES, Reply, Request};
+use crate::admin::{ANSWER_BYTES_MAX, Caller, Concerns, Failure, ROW_BYTES, Reply, Request};
 use crate::format::inode::SnapshotRecord;
 use crate::paths::DirPaths;
 use crate::shard::Shard;
@@ -42,6 +42,20 @@ impl Reply for SnapInfos {
 
 impl Request for SnapList {
     type Reply = SnapInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        match (&self.path, &self.volume) {
+            (Some(path), _) => Concerns::Path(path),
+            (None, Some(volume)) => Concerns::Volume(volume),
+            (None, None) => Concerns::All,
+        }
+    }
+
+    fn add(all: &mut SnapInfos, mut other: SnapInfos) {
+        all.snapshots.append(&mut other.snapshots);
+        all.snapshots.sort_by(|a, b| (&a.path, a.epoch).cmp(&(&b.path, b.epoch)));
+        all.usage.append(&mut other.usage);
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapInfos, Failure> {
         let of_dir = self.path.as_ref().map(|path| shard.node_at(path)).transpose()?;
@@ -113,6 +127,14 @@ impl Reply for SnapUsages {
 
 impl Request for SnapUsageList {
     type Reply = SnapUsages;
+
+    fn concerns(&self) -> Concerns<'_> {
+        self.volume.as_deref().map_or(Concerns::All, Concerns::Volume)
+    }
+
+    fn add(all: &mut SnapUsages, mut other: SnapUsages) {
+        all.usage.append(&mut other.usage);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<SnapUsages, Failure> {
         let volumes = volumes(shard, self.volume.as_deref())?;

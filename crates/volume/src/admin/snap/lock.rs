@@ -1,7 +1,7 @@
 //! Locks a snapshot until a date, and unlocks it after that.
 
 use super::SnapInfo;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::shard::Shard;
 use leeward_env::{Ctx, dates};
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,10 @@ pub struct SnapLock {
 
 impl Request for SnapLock {
     type Reply = SnapInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapInfo, Failure> {
         let clock = shard.lock_clock();
@@ -42,6 +46,10 @@ pub struct SnapUnlock {
 
 impl Request for SnapUnlock {
     type Reply = SnapInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapInfo, Failure> {
         set_lock(shard, caller.ctx, (&self.path, &self.name), 0, shard.lock_clock())

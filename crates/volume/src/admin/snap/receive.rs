@@ -2,7 +2,7 @@
 
 use super::send::{Pipe, failure};
 use crate::admin::volume::VolumeInfo;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::shard::Shard;
 use crate::state::receiving::Ending;
 use crate::stream::{Broken, Sender, Streamed};
@@ -31,6 +31,10 @@ pub struct SnapReceive {
 
 impl Request for SnapReceive {
     type Reply = Streamed;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Streamed, Failure> {
         let volume = shard.volume_named(&self.volume)?;
@@ -83,6 +87,10 @@ pub struct VolumePromote {
 impl Request for VolumePromote {
     type Reply = VolumeInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let volume = shard.volume_named(&self.name)?;
         let promoted = shard.promote(volume, self.handed_over.as_deref(), caller.progress);
@@ -103,6 +111,10 @@ pub struct VolumeDemote {
 
 impl Request for VolumeDemote {
     type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let volume = shard.volume_named(&self.name)?;

@@ -1,6 +1,6 @@
 //! Removes a snapshot.
 
-use crate::admin::{Caller, Done, Failure, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,10 @@ pub struct SnapRemove {
 
 impl Request for SnapRemove {
     type Reply = Done;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
         let (ctx, path, name) = (caller.ctx, &self.path, &self.name);

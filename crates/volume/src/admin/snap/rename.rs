@@ -1,7 +1,7 @@
 //! Gives a snapshot another name.
 
 use super::SnapInfo;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::shard::Shard;
 use leeward_fs::Error;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,10 @@ pub struct SnapRename {
 
 impl Request for SnapRename {
     type Reply = SnapInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapInfo, Failure> {
         let (ctx, path, name, to) = (caller.ctx, &self.path, &self.name, &self.to);

@@ -2,7 +2,7 @@
 
 use crate::admin::failure::about;
 use crate::admin::volume::is_copy;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::snapshots::restore::Restore;
 use leeward_env::Ctx;
@@ -36,6 +36,10 @@ impl Reply for Restored {
 
 impl Request for SnapRestore {
     type Reply = Restored;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.path)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Restored, Failure> {
         let SnapRestore { path, name, to, in_place, .. } = self;

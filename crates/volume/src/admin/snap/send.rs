@@ -1,7 +1,7 @@
 //! Sends a snapshot as a stream.
 
 use super::super::failure::about;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use crate::stream::{At, Broken, StreamPart, Streamed};
 use leeward_env::{hex, open_descriptor};
@@ -65,6 +65,10 @@ impl Reply for Streamed {
 
 impl Request for SnapSend {
     type Reply = Streamed;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Streamed, Failure> {
         let volume = shard.volume_named(&self.volume)?;
@@ -131,6 +135,10 @@ impl Reply for SnapDigested {
 
 impl Request for SnapDigest {
     type Reply = SnapDigested;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.volume)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<SnapDigested, Failure> {
         let volume = shard.volume_named(&self.volume)?;

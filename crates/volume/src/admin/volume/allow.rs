@@ -1,7 +1,7 @@
 //! Says who may take snapshots in a volume.
 
 use super::VolumeInfo;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::shard::Shard;
 use leeward_fs::flows::UserOrGroup;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,10 @@ pub struct VolumeAllow {
 
 impl Request for VolumeAllow {
     type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let id = shard.volume_named(&self.name)?;

@@ -3,7 +3,7 @@
 
 use super::{CopyInfo, VolumeInfo};
 use crate::admin::mirror::{LATE_SECS, is_late};
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::format::inode::VolumeRecord;
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,14 @@ pub struct CopyList;
 
 impl Request for CopyList {
     type Reply = CopyInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut CopyInfos, mut other: CopyInfos) {
+        all.copies.append(&mut other.copies);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<CopyInfos, Failure> {
         let meant: Vec<(u32, VolumeRecord)> = {

@@ -4,21 +4,17 @@ use super::{VolumeInfo, check_volume_name, is_copy, is_taken};
 use crate::admin::bucket::publish_volume;
 use crate::admin::failure::about;
 use crate::admin::project::{begins_with_project, in_none_of_his, in_volume_of, volumes_left};
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::cell::root_dir;
 use crate::format::inode::{CopyState, Properties, Stats, VolumeRecord};
 use crate::format::keys;
-use crate::ops::check_name;
-use crate::ops::flags::may_add_name;
 use crate::shard::Shard;
 use crate::state::{Effect, State};
 use crate::tx::{Tx, TxResult};
+use leeward_data::PoolId;
 use leeward_env::Ctx;
-use leeward_fs::{Error, Kind, NodeId};
+use leeward_fs::{Error, NodeId};
 use serde::{Deserialize, Serialize};
-
-/// A volume's number has 24 bits of an inode's number. The upper half of them are views.
-const VOLUMES_MAX: u32 = leeward_fs::VIEW_FIRST;
 
 /// Makes a volume and attaches it in the tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +33,17 @@ pub struct VolumeCreate {
     pub pool: Option<String>,
 }
 
+/// Makes a volume in this shard. Otherwise it comes in that of its project, or of the volume that
+/// it is attached in, or else in the one with the fewest volumes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VolumeCreateIn {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: VolumeCreate,
+    /// Number of the shard.
+    pub shard: usize,
+}
+
 /// Makes a volume that is a copy of one of another cell: it shows what
 /// [`SnapReceive`](crate::admin::SnapReceive) brings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,25 +56,55 @@ pub struct CopyCreate {
 impl Request for CopyCreate {
     type Reply = VolumeInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.volume.at)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
-        shard.check_every_operation();
-        let id = self.volume.make(shard, caller.ctx, Some(CopyState::default()))?;
-        shard.prepare_copy(id).map_err(about(&self.volume.name))?;
-        shard.volume_info(id)
+        let id = self.volume.make(shard, caller.ctx, None, Some(CopyState::default()))?;
+        shard.home_of_volume(id, |home| {
+            home.check_every_operation();
+            home.prepare_copy(id).map_err(about(&self.volume.name))?;
+            home.volume_info(id)
+        })
     }
 }
 
 impl Request for VolumeCreate {
     type Reply = VolumeInfo;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.at)
+    }
+
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
-        shard.volume_info(self.make(shard, caller.ctx, None)?)
+        let id = self.make(shard, caller.ctx, None, None)?;
+        shard.home_of_volume(id, |home| home.volume_info(id))
+    }
+}
+
+impl Request for VolumeCreateIn {
+    type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Path(&self.volume.at)
+    }
+
+    fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        let id = self.volume.make(shard, caller.ctx, Some(self.shard), None)?;
+        shard.home_of_volume(id, |home| home.volume_info(id))
     }
 }
 
 impl VolumeCreate {
     /// Makes it, and returns its number.
-    fn make(&self, shard: &Shard, asker: &Ctx, copy: Option<CopyState>) -> Result<u32, Failure> {
+    fn make(
+        &self,
+        shard: &Shard,
+        asker: &Ctx,
+        home: Option<usize>,
+        copy: Option<CopyState>,
+    ) -> Result<u32, Failure> {
         let (name, at) = (&self.name, &self.at);
         shard.may_make_at(asker, at)?;
         if asker.delegate.is_some() && self.pool.is_some() {
@@ -82,40 +119,15 @@ impl VolumeCreate {
         if shard.is_copy(dir.volume()) {
             return Err(is_copy(shard, dir.volume()));
         }
-        let made = shard.transact(&Ctx::system(), |tx| {
-            let id = tx.st.next_volume;
-            if id >= VOLUMES_MAX {
-                return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
-            }
-            let project = tx.project_over(dir)?;
-            if let Err(refused) = self.fits(tx.st, asker, dir, project) {
-                return Ok(Err(refused));
-            }
-            if tx.st.volume_named(name).is_some() {
-                return Ok(Err(is_taken(name)));
-            }
-            let pool_of_project = project.and_then(|id| tx.st.projects.get(id)).map(|record| record.pool);
-            let pool = pool.or(pool_of_project).unwrap_or(0);
-            self.attach(tx, id, dir, leaf)?;
-            let record = VolumeRecord {
-                name: name.clone(),
-                uid: self.uid,
-                next_inode: 2,
-                epoch: 1,
-                created_secs: tx.now.secs,
-                attached_dir: dir,
-                attached_name: leaf.as_bytes().into(),
-                removing: false,
-                properties: Properties { pool, copy: copy.clone(), ..Properties::default() },
-            };
-            // not before it succeeds: machines may have to drop copies of the directory first
-            tx.then(Effect::NewVolume(id, Box::new(record)));
-            tx.put_project_of(id, project, Stats::default());
-            publish_volume(tx, name, &format!("{}/{leaf}", parent.trim_end_matches('/')));
-            Ok(Ok(id))
-        });
-        let id = made.map_err(about(format_args!("cannot attach at {at}")))??;
-        shard.settle()?;
+        let _alone = shard.naming().lock();
+        if shard.named_in_cell(name).is_some() {
+            return Err(is_taken(name));
+        }
+        let project = shard.transact(&Ctx::system(), |tx| tx.project_over(dir));
+        let project = project.map_err(about(format_args!("cannot attach at {at}")))?;
+        let home = shard.shard_for_new(home, dir, project.is_some())?;
+        let new = New { volume: self, asker, dir, leaf, pool, copy };
+        let id = if home == shard.which.index { new.make(shard)? } else { new.make_beside(shard, home)? };
         shard.invalidate_entry(dir, leaf.as_bytes());
         shard.invalidate_inode(dir);
         Ok(id)
@@ -131,24 +143,107 @@ impl VolumeCreate {
         }
         project.map_or(Ok(()), |project| volumes_left(st, project, None))
     }
+}
 
-    /// Makes the root directory of the volume and its name in `dir`.
-    fn attach(&self, tx: &mut Tx<'_>, id: u32, dir: NodeId, leaf: &str) -> TxResult<()> {
-        let mut parent = tx.live_dir(dir)?;
-        tx.need_changeable(dir.volume())?;
-        check_name(leaf.as_bytes())?;
-        if tx.is_snapshot_dir(dir, leaf.as_bytes()) || tx.dentry(dir, leaf.as_bytes())?.is_some() {
-            return Err(Error::Exists.into());
+/// A volume that is being made.
+struct New<'a> {
+    volume: &'a VolumeCreate,
+    asker: &'a Ctx,
+    dir: NodeId,
+    leaf: &'a str,
+    pool: Option<PoolId>,
+    copy: Option<CopyState>,
+}
+
+impl New<'_> {
+    fn failed(&self) -> impl FnOnce(Error) -> Failure {
+        about(format!("cannot attach at {}", self.volume.at))
+    }
+
+    /// Makes it in the shard of its directory.
+    fn make(&self, shard: &Shard) -> Result<u32, Failure> {
+        let made = shard.transact(&Ctx::system(), |tx| {
+            let project = tx.project_over(self.dir)?;
+            if let Err(refused) = self.volume.fits(tx.st, self.asker, self.dir, project) {
+                return Ok(Err(refused));
+            }
+            let of_project = project.and_then(|id| tx.st.projects.get(id)).map(|record| record.pool);
+            let made = self.put(tx, of_project)?;
+            if let Ok(id) = made {
+                tx.attach(id, self.dir, self.leaf.as_bytes())?;
+                tx.put_project_of(id, project, Stats::default());
+                publish_volume(tx, &self.volume.name, &self.path());
+            }
+            Ok(made)
+        });
+        let id = made.map_err(self.failed())??;
+        shard.settle()?;
+        Ok(id)
+    }
+
+    /// Makes it in another shard than that of its directory: durably, before it gets its name.
+    fn make_beside(&self, shard: &Shard, home: usize) -> Result<u32, Failure> {
+        if self.asker.delegate.is_some() {
+            return Err(in_none_of_his(&self.volume.at));
         }
-        may_add_name(&parent)?;
-        let root = NodeId::new(id, 1);
-        parent.touch(tx.now);
-        parent.add_entries(1);
-        parent.nlink += 1;
-        tx.put_inode(dir, &parent)?;
-        tx.put_dentry(dir, leaf.as_bytes(), root, Kind::Dir)?;
-        let inode = root_dir(tx.now, self.uid, self.gid);
-        tx.put_new(keys::inode(root), inode.encode());
-        Ok(())
+        let made = shard.ask(home, |home| {
+            let made = home.transact(&Ctx::system(), |tx| self.put(tx, None))?;
+            home.commit_now(&Ctx::system())?;
+            Ok(made)
+        });
+        let id = made.map_err(self.failed())??;
+        if let Err(e) = shard.attach_at(id, self.dir, self.leaf.as_bytes()) {
+            let undone = shard.ask(home, |home| {
+                home.check_every_operation();
+                home.transact(&Ctx::system(), |tx| {
+                    tx.then(Effect::Detach(id));
+                    Ok(())
+                })
+            });
+            undone.map_err(self.failed())?;
+            return Err(self.failed()(e));
+        }
+        let publish = |first: &Shard| {
+            first.transact(&Ctx::system(), |tx| {
+                publish_volume(tx, &self.volume.name, &self.path());
+                Ok(())
+            })?;
+            first.commit_now(&Ctx::system())
+        };
+        shard.ask(0, publish).map_err(self.failed())?;
+        Ok(id)
+    }
+
+    /// Writes its record and its root directory.
+    fn put(&self, tx: &mut Tx<'_>, pool_of_project: Option<PoolId>) -> TxResult<Result<u32, Failure>> {
+        let id = tx.st.next_volume;
+        if !tx.st.which.volumes().contains(&id) {
+            return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
+        }
+        let VolumeCreate { name, uid, gid, .. } = self.volume;
+        if tx.st.volume_named(name).is_some() {
+            return Ok(Err(is_taken(name)));
+        }
+        let pool = self.pool.or(pool_of_project).unwrap_or(0);
+        let record = VolumeRecord {
+            name: name.clone(),
+            uid: *uid,
+            next_inode: 2,
+            epoch: 1,
+            created_secs: tx.now.secs,
+            attached_dir: self.dir,
+            attached_name: self.leaf.as_bytes().into(),
+            removing: false,
+            properties: Properties { pool, copy: self.copy.clone(), ..Properties::default() },
+        };
+        tx.put_new(keys::inode(NodeId::new(id, 1)), root_dir(tx.now, *uid, *gid).encode());
+        // not before it succeeds: machines may have to drop copies of the directory first
+        tx.then(Effect::NewVolume(id, Box::new(record)));
+        Ok(Ok(id))
+    }
+
+    fn path(&self) -> String {
+        let parent = self.volume.at.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent);
+        format!("{parent}/{}", self.leaf)
     }
 }

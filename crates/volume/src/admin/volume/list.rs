@@ -1,7 +1,7 @@
 //! Tells about one volume, or about all.
 
 use super::VolumeInfo;
-use crate::admin::{Caller, Failure, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,14 @@ impl Reply for VolumeInfos {
 
 impl Request for VolumeList {
     type Reply = VolumeInfos;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut VolumeInfos, mut other: VolumeInfos) {
+        all.volumes.append(&mut other.volumes);
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfos, Failure> {
         let ids: Vec<u32> = shard.lock().volumes.keys().copied().collect();
@@ -51,6 +59,10 @@ pub struct VolumeShow {
 
 impl Request for VolumeShow {
     type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         shard.volume_info(shard.volume_named(&self.name)?)

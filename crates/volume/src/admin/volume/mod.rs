@@ -1,6 +1,7 @@
 //! Requests about volumes, a file for each, and what they share.
 
 mod allow;
+mod attach;
 mod copies;
 mod create;
 mod list;
@@ -11,7 +12,7 @@ mod set;
 
 pub use allow::VolumeAllow;
 pub use copies::{CopyInfos, CopyList, CopyStatus, Origin, Promotion};
-pub use create::{CopyCreate, VolumeCreate};
+pub use create::{CopyCreate, VolumeCreate, VolumeCreateIn};
 pub use list::{VolumeInfos, VolumeList, VolumeShow};
 pub use move_data::VolumeMoveData;
 pub use remove::VolumeRemove;

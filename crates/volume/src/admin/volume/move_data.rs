@@ -2,7 +2,7 @@
 
 use super::VolumeInfo;
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Progress, Request};
+use crate::admin::{Caller, Concerns, Failure, Progress, Request};
 use crate::shard::Shard;
 use leeward_env::Ctx;
 use leeward_fs::Error;
@@ -22,6 +22,10 @@ pub struct VolumeMoveData {
 
 impl Request for VolumeMoveData {
     type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let (name, to) = (&self.name, &self.to);

@@ -2,11 +2,11 @@
 
 use crate::admin::bucket::unpublish_volume;
 use crate::admin::failure::about;
-use crate::admin::{Caller, Done, Failure, Request};
+use crate::admin::{Caller, Concerns, Done, Failure, Request};
 use crate::format::inode::{SnapshotRecord, Stats, VolumeRecord};
 use crate::format::keys;
 use crate::shard::Shard;
-use crate::state::Effect;
+use crate::state::{Effect, State};
 use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, dates};
 use leeward_fs::NodeId;
@@ -22,6 +22,10 @@ pub struct VolumeRemove {
 impl Request for VolumeRemove {
     type Reply = Done;
 
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
+
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let name = &self.name;
         let id = shard.volume_named(name)?;
@@ -29,10 +33,8 @@ impl Request for VolumeRemove {
         if id == 0 {
             return busy("the root volume cannot be removed: it holds the others".into());
         }
-        let inside =
-            shard.lock().volumes.values().find(|v| v.attached_dir.volume() == id && !v.removing).cloned();
-        if let Some(inside) = inside {
-            return busy(format!("volume {} is attached inside {name}: remove it first", inside.name));
+        if let Some(inside) = shard.attached_in(id) {
+            return busy(format!("volume {inside} is attached inside {name}: remove it first"));
         }
         let place = shard.lock().projects.places_in(id).next();
         if let Some(project) = place.and_then(|place| shard.project_at(place)) {
@@ -45,8 +47,15 @@ impl Request for VolumeRemove {
         let clock = shard.lock_clock();
         shard.check_every_operation();
         let _recalling = shard.recall_volume(id);
+        let is_beside = !shard.which.has(v.attached_dir);
+        if is_beside && first_locked(&shard.lock(), id, clock).is_none() {
+            shard.detach_beside(id, &v)?;
+        }
         let removed = shard.transact(&Ctx::system(), |tx| detach(tx, id, &v, path.as_deref(), clock));
         if let Err(locked) = removed.map_err(about(name))? {
+            if is_beside {
+                shard.complete_names();
+            }
             return Err(Failure::new(
                 libc::EPERM,
                 format!(
@@ -58,10 +67,29 @@ impl Request for VolumeRemove {
             ));
         }
         shard.settle()?;
+        if let (true, Some(path)) = (is_beside, &path) {
+            shard.ask(0, |first| first.unpublish(name, path)).map_err(about(name))?;
+        }
         shard.invalidate_entry(v.attached_dir, &v.attached_name);
         shard.invalidate_inode(v.attached_dir);
         shard.maintenance.wake();
         Ok(Done {})
+    }
+}
+
+/// A snapshot of a volume that is still locked at `clock`.
+fn first_locked(st: &State, id: u32, clock: i64) -> Option<SnapshotRecord> {
+    st.snapshots.of_volume(id).map(|(_, s)| s).find(|s| s.locked_until_secs > clock).cloned()
+}
+
+impl Shard {
+    /// The volume is no bucket any more, durably.
+    fn unpublish(&self, name: &str, path: &str) -> leeward_fs::Result<()> {
+        self.transact(&Ctx::system(), |tx| {
+            unpublish_volume(tx, name, path);
+            Ok(())
+        })?;
+        self.commit_now(&Ctx::system())
     }
 }
 
@@ -74,16 +102,12 @@ fn detach(
     path: Option<&str>,
     clock: i64,
 ) -> TxResult<Result<(), SnapshotRecord>> {
-    let locked = tx.st.snapshots.of_volume(id).map(|(_, s)| s).find(|s| s.locked_until_secs > clock);
-    if let Some(locked) = locked.cloned() {
+    if let Some(locked) = first_locked(tx.st, id, clock) {
         return Ok(Err(locked));
     }
-    let mut dir = tx.inode(v.attached_dir)?;
-    dir.touch(tx.now);
-    dir.add_entries(-1);
-    dir.nlink -= 1;
-    tx.put_inode(v.attached_dir, &dir)?;
-    tx.remove_dentry(v.attached_dir, &v.attached_name)?;
+    if tx.st.which.has(v.attached_dir) {
+        tx.detach(id, v.attached_dir, &v.attached_name)?;
+    }
     let quotas: Vec<NodeId> = tx.st.quotas.of_dirs_in(id).collect();
     for dir in quotas {
         tx.remove(keys::quota(dir));

@@ -2,7 +2,7 @@
 
 use super::{VolumeInfo, is_copy};
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Request};
+use crate::admin::{Caller, Concerns, Failure, Request};
 use crate::ops::check_name;
 use crate::shard::Shard;
 use leeward_env::Ctx;
@@ -41,6 +41,10 @@ pub struct PropertyChanges {
 
 impl Request for VolumeSet {
     type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let (id, set) = (shard.volume_named(&self.name)?, &self.set);
