@@ -138,7 +138,10 @@ impl Shard {
                 Component::Normal(name) => {
                     let entry = self
                         .beside(node, |shard| shard.transact(&ctx, |tx| tx.dentry(node, name.as_bytes())))?;
-                    node = entry.ok_or(Error::NotFound)?.node;
+                    let above = std::mem::replace(&mut node, entry.ok_or(Error::NotFound)?.node);
+                    if !self.which.has(above) || !self.which.has(node) {
+                        node = self.beside(node, |shard| Ok(shard.lock().shown(above, node)))?;
+                    }
                 }
                 _ => return Err(Error::Invalid),
             }

@@ -134,7 +134,7 @@ impl Shard {
         mut state: State,
     ) -> Arc<Shard> {
         state.number_copies();
-        let cache = RecordCache::new((u64::from(config.metadata_cache_mib) << 20) / state.which.count as u64);
+        let cache = RecordCache::new(u64::from(config.metadata_cache_mib) << 20);
         let cautious = state.volumes.removing().next().is_some()
             || state.volumes.values().any(|v| v.properties.copy.is_some());
         let shard = Arc::new(Shard {

@@ -2,8 +2,10 @@
 
 use crate::rig::{Rig, noise};
 use leeward_env::disk::sim::Fault;
-use leeward_fs::{Error, Make, NodeId, Op, Precondition, RenameMode, Reply};
-use leeward_volume::admin::{self, VolumeCreate, VolumeCreateIn, VolumeInfo};
+use leeward_env::{Ctx, Env};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply};
+use leeward_volume::admin::{self, Request, VolumeCreate, VolumeCreateIn, VolumeInfo};
+use leeward_volume::{Cell, Config, FORMAT, FORMAT_KEPT};
 
 fn new(name: &str, at: &str) -> VolumeCreate {
     VolumeCreate { name: name.into(), at: at.into(), uid: 0, gid: 0, pool: None }
@@ -200,4 +202,75 @@ fn snapshots_of_all_shards_are_seen_at_once() {
         assert_eq!(read, format!("v{shard}").as_bytes());
     }
     rig.clean();
+}
+
+#[test]
+fn a_cell_in_a_directory_gets_more_shards() {
+    let (env, config, place) = (Env::sim(1), Config::default(), tempfile::tempdir().expect("a directory"));
+    let dir = place.path();
+    Cell::create(&env, dir, &config).expect("a cell");
+    let text = std::fs::read_to_string(dir.join("cell")).expect("the identity");
+    std::fs::write(dir.join("cell"), text.replace(&format!(": {FORMAT},"), &format!(": {FORMAT_KEPT},")))
+        .expect("older");
+    let open = || Cell::open(&env, dir, &config).expect("opened");
+    fn ask<R: Request>(cell: &Cell, request: &R) -> R::Reply {
+        cell.admin(request, &mut |_| ()).expect("done")
+    }
+    let cell = open();
+    assert_eq!(cell.format(), FORMAT_KEPT);
+    ask(&cell, &new("old", "/old"));
+    let refused = Cell::add_shards(&env, dir, &config, 1).expect_err("it is open");
+    assert_eq!(refused.errno, libc::EBUSY, "{refused}");
+    cell.close().expect("closed");
+    drop(cell);
+    assert_eq!(Cell::add_shards(&env, dir, &config, 2).expect("added"), 3);
+    let cell = open();
+    assert_eq!(cell.format(), FORMAT);
+    let made: Vec<usize> =
+        (0..4).map(|n| shard_of(&ask(&cell, &new(&format!("v{n}"), &format!("/v{n}"))))).collect();
+    assert_eq!(made, [1, 2, 1, 2], "two volumes are in the first");
+    for (n, name) in ["old", "v0", "v1"].into_iter().enumerate() {
+        let look = Op::Lookup { dir: NodeId::ROOT, name: name.as_bytes() };
+        let root = cell.call(&Ctx::system(), look).and_then(Reply::attr).expect("found").node;
+        let make = Op::Make { dir: root, name: b"f", make: Make::File, mode: 0o644, umask: 0 };
+        let node = cell.call(&Ctx::system(), make).and_then(Reply::attr).expect("made").node;
+        let data = noise(100_000, n as u64);
+        cell.call(&Ctx::system(), Op::Write { node, offset: 0, data: &data }).expect("written");
+    }
+    cell.close().expect("closed");
+    drop(cell);
+    assert_eq!(Cell::add_shards(&env, dir, &config, 1).expect("added"), 4);
+    let cell = open();
+    let volumes: Vec<u64> =
+        ask(&cell, &admin::ShardList {}).shards.iter().map(|shard| shard.volumes).collect();
+    assert_eq!(volumes, [2, 2, 2, 0]);
+    for (n, name) in ["old", "v0", "v1"].into_iter().enumerate() {
+        let look = |dir, name| {
+            cell.call(&Ctx::system(), Op::Lookup { dir, name }).and_then(Reply::attr).expect("found").node
+        };
+        let node = look(look(NodeId::ROOT, name.as_bytes()), b"f");
+        let read =
+            cell.call(&Ctx::system(), Op::Read { node, offset: 0, len: 1 << 20 }).and_then(Reply::data);
+        assert!(read.expect("read") == noise(100_000, n as u64), "{name}");
+    }
+    assert_eq!(ask(&cell, &admin::Fsck).findings, []);
+    cell.close().expect("closed");
+    let most = Cell::add_shards(&env, dir, &config, 99).expect_err("too many");
+    assert!(most.message.contains("32 are the most"), "{most}");
+}
+
+#[test]
+fn what_several_shards_cannot_have_is_refused() {
+    let (env, config, place) = (Env::sim(1), Config::default(), tempfile::tempdir().expect("a directory"));
+    Cell::create(&env, place.path(), &config).expect("a cell");
+    let cell = Cell::open(&env, place.path(), &config).expect("opened");
+    let who = leeward_fs::flows::UserOrGroup::User(7);
+    let limit = admin::OwnerLimit { volume: None, who, bytes: Some(5), files: None };
+    cell.admin(&limit, &mut |_| ()).expect("limited");
+    cell.close().expect("closed");
+    drop(cell);
+    let refused = Cell::add_shards(&env, place.path(), &config, 1).expect_err("refused");
+    assert!(refused.message.contains("1 users or groups have limits in all volumes"), "{refused}");
+    let rig = Rig::of_shards(2);
+    assert_eq!(rig.ask(&limit).expect_err("refused").errno, libc::EOPNOTSUPP);
 }

@@ -65,7 +65,8 @@ impl Request for BucketCreate {
             return Err(Failure::new(libc::ENAMETOOLONG, message));
         }
         let dir = shard.node_at(path)?;
-        let attr = shard.transact(&Ctx::system(), |tx| tx.inode(dir)).map_err(about(path))?;
+        let look = |shard: &Shard| shard.transact(&Ctx::system(), |tx| tx.inode(dir));
+        let attr = shard.beside(dir, look).map_err(about(path))?;
         if attr.kind != Kind::Dir {
             return Err(Failure::new(libc::ENOTDIR, format!("{path} is no directory: name one")));
         }

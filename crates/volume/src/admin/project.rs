@@ -338,6 +338,12 @@ impl Request for ProjectMove {
     type Reply = Done;
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<Done, Failure> {
+        let other = shard.named_in_cell(&self.volume).map(|id| NodeId::new(id, 1));
+        if let Some(root) = other.filter(|root| caller.ctx.delegate.is_none() && !shard.which.has(*root)) {
+            let (name, shard) = (&self.volume, root.shard());
+            let why = format!("volume {name} is in shard {shard}: projects and their volumes are in shard 0");
+            return Err(Failure::new(libc::EINVAL, why));
+        }
         let (volume, _) = self.checked(&shard.lock(), caller.ctx)?;
         // what clients change by themselves then they change with the new budget far from its limit
         let _of_volume = shard.recall_exclusive(&Ctx::system(), Some(volume)).map_err(about(&self.volume))?;
@@ -684,6 +690,11 @@ impl Shard {
 
     fn place_at(&self, path: &str) -> Result<NodeId, Failure> {
         let place = self.node_at(path)?;
+        if !self.which.has(place) {
+            let why =
+                format!("{path} is in shard {}: projects and their volumes are in shard 0", place.shard());
+            return Err(Failure::new(libc::EINVAL, why));
+        }
         if self.is_copy(place.volume()) {
             return Err(is_copy(self, place.volume()));
         }

@@ -93,7 +93,7 @@ impl Shard {
     pub(super) fn node_at(&self, path: &str) -> Result<NodeId, Failure> {
         // of a copy the volume, not what it shows
         let node = self.resolve(path).map_err(about(path))?;
-        Ok(self.lock().live_node(node))
+        self.beside(node, |shard| Ok(shard.lock().live_node(node))).map_err(about(path))
     }
 }
 
@@ -196,6 +196,7 @@ requests! {
     PoolRemove noted,
     Scrub noted,
     ScrubEvery noted,
+    ShardList unnoted,
     SnapCreate unnoted,
     SnapList unnoted,
     SnapRemove unnoted,

@@ -8,7 +8,7 @@ use crate::format::schedule::{self, Keep, ScheduleRecord};
 use crate::shard::Shard;
 use crate::state::Effect;
 use crate::state::schedules;
-use leeward_fs::NodeId;
+use leeward_fs::{Error, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Shortest interval: names of snapshots have minutes.
@@ -192,15 +192,20 @@ impl Shard {
         let now = self.now().secs;
         let below = self.inheriting(dir).map_err(about("schedules"))?;
         let path = self.describe(dir);
-        let st = self.lock();
         let (interval, since) = (record.interval_secs, record.since_secs);
         let volume = |root: NodeId| {
-            let v = st.volumes.get(&root.volume())?;
-            let newest_secs = schedules::newest(&st.snapshots, root, now);
-            let late = schedule::is_late(newest_secs, since.max(v.created_secs), interval, now);
-            Some(ScheduledVolume { volume: v.name.clone(), newest_secs, late })
+            let look = |shard: &Shard| {
+                let st = shard.lock();
+                let v = st.volumes.get(&root.volume()).ok_or(Error::Stale)?;
+                let newest_secs = schedules::newest(&st.snapshots, root, now);
+                let late = schedule::is_late(newest_secs, since.max(v.created_secs), interval, now);
+                Ok(ScheduledVolume { volume: v.name.clone(), newest_secs, late })
+            };
+            // it may be removed meanwhile
+            self.beside(root, look).ok()
         };
         let volumes: Vec<ScheduledVolume> = below.into_iter().filter_map(volume).collect();
+        let st = self.lock();
         let newest_secs = schedules::newest(&st.snapshots, dir, now);
         let late = schedule::is_late(newest_secs, since, interval, now) || volumes.iter().any(|v| v.late);
         Ok(ScheduleInfo {

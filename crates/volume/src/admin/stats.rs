@@ -55,6 +55,9 @@ impl CellStats {
         self.snapshots += other.snapshots;
         self.late_schedules += other.late_schedules;
         self.late_scrubs += other.late_scrubs;
+        if other.clock_ahead_secs.abs() > self.clock_ahead_secs.abs() {
+            self.clock_ahead_secs = other.clock_ahead_secs;
+        }
         self.trim_records += other.trim_records;
     }
 }

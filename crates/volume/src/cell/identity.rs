@@ -8,6 +8,7 @@ use leeward_env::Env;
 use leeward_env::disk::Disk;
 use leeward_env::disk::held::HeldDir;
 use leeward_env::disk::real::RealDisk;
+use leeward_fs::SHARDS_MAX;
 use serde::{Deserialize, Serialize};
 
 /// Name of the file that has the identity.
@@ -28,6 +29,17 @@ pub(crate) struct Identity {
     /// 32 hex digits, also in the labels of stores.
     pub id: String,
     created_secs: i64,
+    /// How many shards it has.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shards: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(shards: &usize) -> bool {
+    *shards == 1
 }
 
 impl Identity {
@@ -38,6 +50,7 @@ impl Identity {
             format: FORMAT,
             id: format!("{:016x}{:016x}", env.random(), env.random()),
             created_secs: (env.wall() / 1_000_000_000) as i64,
+            shards: 1,
         }
     }
 
@@ -51,6 +64,12 @@ impl Identity {
     pub fn parse(text: &[u8], at: &str, cell: &str) -> Result<Identity, Failure> {
         let identity: Identity = serde_json::from_slice(text)
             .map_err(|e| failure(format!("{at} is damaged ({e}): restore it from a backup")))?;
+        if !(1..=SHARDS_MAX).contains(&identity.shards) {
+            return Err(failure(format!(
+                "{at} is damaged ({} shards): restore it from a backup",
+                identity.shards
+            )));
+        }
         if identity.format > FORMAT {
             return Err(failure(format!(
                 "the cell in {cell} has format {}, this lee knows up to {FORMAT}: use a newer lee",
@@ -58,6 +77,11 @@ impl Identity {
             )));
         }
         Ok(identity)
+    }
+
+    /// The same cell with so many shards, of which older programs know nothing.
+    pub fn of_shards(&self, shards: usize) -> Identity {
+        Identity { shards, format: FORMAT, ..self.clone() }
     }
 
     /// The same cell in this format, if it has an older one: programs that do not know that cannot
@@ -84,7 +108,12 @@ pub(crate) fn raise(dir: &HeldDir, identity: &Identity, format: u32) -> Result<(
         let synced = RealDisk::open(dir.path()).and_then(|disk| disk.sync_dir(""));
         return synced.map_err(|e| unwritten(dir, NAME, &e));
     };
-    begin(dir, &raised)?;
+    replace(dir, &raised)
+}
+
+/// Gives a cell, durably, another identity.
+pub(crate) fn replace(dir: &HeldDir, identity: &Identity) -> Result<(), Failure> {
+    begin(dir, identity)?;
     finish(dir)
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod identity;
 pub(crate) mod kept_identity;
+mod shards;
 pub(crate) mod turns;
 
 use crate::Config;
@@ -72,6 +73,8 @@ use std::time::Duration;
 const NO_ID: &str = "00000000000000000000000000000000";
 /// The file that holds the space reserve for removal on a full disk, see [`Kv::reserve`].
 const RESERVE: &str = "meta/reserve";
+/// The engine of the first shard.
+const META: &str = "meta";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 /// Directories that only a cell has.
@@ -147,7 +150,7 @@ impl Cell {
         }
         let named = |e: leeward_meta::Error| failure(format!("{}: {e}", dir.name().display()));
         let _lock = lock(env, dir)?;
-        let kv = open_engine(env, dir, config, FORMAT).map_err(named)?;
+        let kv = open_engine(env, dir, META, config, FORMAT).map_err(named)?;
         if kv.get(&keys::cell()).map_err(named)?.is_none() {
             kv.commit(&first_batch_of_caller(env))
                 .map_err(|e| failure(format!("cannot write to {}: {e}", dir.name().display())))?;
@@ -220,7 +223,13 @@ impl Cell {
         let lock = lock(env, dir)?;
         // again: whoever had the cell may have raised its format
         let identity = identity::check(dir)?;
-        let kv = open_engine(env, dir, config, identity.format).map_err(|e| at(e.into()))?;
+        let config = &config.of_shards(identity.shards);
+        let mut kvs: Vec<Box<dyn Kv>> = Vec::new();
+        for shard in 0..identity.shards {
+            let place = shards::place_of(shard);
+            let kv = open_engine(env, dir, &place, config, identity.format).map_err(|e| at(e.into()))?;
+            kvs.push(Box::new(kv));
+        }
         // nothing is written before that older programs would not understand
         let id = identity.id.clone();
         let held = dir.again().map_err(|e| at(leeward_meta::Error::from(e).into()))?;
@@ -230,7 +239,7 @@ impl Cell {
         let store: Arc<dyn Store> = Arc::new(DirStore::new(Arc::new(disk), "data"));
         let put_threads = stores::put_threads(false);
         let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
-        let cell = Self::start_threads(env, vec![Box::new(kv)], store, config, start).map_err(at)?;
+        let cell = Self::start_threads(env, kvs, store, config, start).map_err(at)?;
         *cell.shard.identity.lock() = kept;
         *cell.dir_lock.lock() = Some(lock);
         cell.use_disk_cache(&id, false);
@@ -265,6 +274,7 @@ impl Cell {
     ) -> Result<Arc<Cell>> {
         let put_threads = stores::put_threads(false);
         let start = Start { id: NO_ID, format: FORMAT, opener: Arc::new(Stores), put_threads };
+        let config = &config.of_shards(kvs.len());
         Self::start_threads(env, kvs, store, config, start)
     }
 
@@ -286,14 +296,13 @@ impl Cell {
         let mut parts: Vec<(Box<dyn Kv>, State)> = loaded.collect::<Result<_>>()?;
         agree(parts.iter_mut().map(|(_, state)| state).collect());
         let loaded = env.now();
-        let share = |mib: u32| ((mib as usize) << 20) / count;
         let options = leeward_data::Options {
             compression: match config.compression {
                 crate::config::Compression::Lz4 => leeward_data::Compression::Lz4,
                 crate::config::Compression::None => leeward_data::Compression::None,
             },
-            dirty_bytes: share(config.dirty_mib),
-            cache_bytes: share(config.cache_mib),
+            dirty_bytes: (config.dirty_mib as usize) << 20,
+            cache_bytes: (config.cache_mib as usize) << 20,
             put_threads: if env.is_sim() { 0 } else { put_threads },
             ..leeward_data::Options::default()
         };
@@ -851,13 +860,15 @@ pub(crate) fn parts_without_identity(place: &str, part: &str) -> String {
     )
 }
 
+/// Opens the engine at a place in the directory.
 fn open_engine(
     env: &Env,
     dir: &HeldDir,
+    place: &str,
     config: &Config,
     format: u32,
 ) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
-    let disk = Arc::new(RealDisk::open(dir.path().join("meta"))?);
+    let disk = Arc::new(RealDisk::open(dir.path().join(place))?);
     let tables = disk.root().path().join("tables");
     let mut options = leeward_meta::lsm::Options {
         cache_bytes: u64::from(config.metadata_cache_mib) << 19,

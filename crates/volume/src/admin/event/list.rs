@@ -4,7 +4,7 @@
 
 use super::places::Paths;
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, PathText, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, PathText, Reply, Request};
 use crate::format::events::{Block, Event, LogHead, Named, Rights, What};
 use crate::format::keys::{self, CELL_LOG};
 use crate::shard::Shard;
@@ -221,6 +221,10 @@ impl Position {
 
 impl Request for EventList {
     type Reply = EventPage;
+
+    fn concerns(&self) -> Concerns<'_> {
+        self.path.as_deref().map_or(Concerns::Cell, Concerns::Path)
+    }
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<EventPage, Failure> {
         if self.until_now {

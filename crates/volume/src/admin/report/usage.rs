@@ -2,7 +2,7 @@
 
 use super::{Day, end_of};
 use crate::admin::failure::about;
-use crate::admin::{Caller, Failure, Progress, Reply, Request};
+use crate::admin::{Caller, Concerns, Failure, Progress, Reply, Request};
 use crate::format::each;
 use crate::format::keys;
 use crate::format::samples::{
@@ -73,7 +73,8 @@ pub struct UsageOf {
     pub end: Used,
     /// The mean of its days, bytes.
     pub average_bytes: u64,
-    /// The most on any of its days, bytes.
+    /// The most on any of its days, bytes. Of a user or a group in several shards, and without the
+    /// days, it may be less: the sum of the most in each.
     pub peak_bytes: u64,
     /// Of a volume: the day on which names, content or attributes last changed, if its event log
     /// knows.
@@ -113,12 +114,70 @@ pub struct UsageReported {
     pub days: Vec<UsedOnDay>,
 }
 
+impl UsageReported {
+    /// Adds what another shard has: of the same user, group or pool it is one sum.
+    fn add(&mut self, mut other: UsageReported) {
+        // before a shard was there it had nothing
+        if other.from > self.from {
+            other.rows.iter_mut().for_each(|row| row.begin = Used::default());
+        } else if self.from > other.from {
+            self.rows.iter_mut().for_each(|row| row.begin = Used::default());
+        }
+        let days = |of: &UsageReported| u64::from(of.to.0.saturating_sub(of.from.0));
+        let (own_days, other_days) = (days(self), days(&other));
+        for row in other.rows {
+            match self.rows.binary_search_by_key(&row.id, |own| own.id) {
+                Ok(at) => self.rows[at].add(row, own_days, other_days),
+                Err(at) => self.rows.insert(at, row),
+            }
+        }
+        add_days(&mut self.days, other.days);
+        self.from = self.from.min(other.from);
+        self.kept_from = [self.kept_from, other.kept_from].into_iter().flatten().min();
+    }
+}
+
+impl UsageOf {
+    fn add(&mut self, other: UsageOf, own_days: u64, other_days: u64) {
+        let sum = |a: Used, b: Used| Used { bytes: a.bytes + b.bytes, files: a.files + b.files };
+        self.begin = sum(self.begin, other.begin);
+        self.end = sum(self.end, other.end);
+        let byte_days = self.average_bytes * own_days + other.average_bytes * other_days;
+        self.average_bytes = byte_days / own_days.max(other_days).max(1);
+        self.peak_bytes += other.peak_bytes;
+        add_days(&mut self.days, other.days);
+        if let Some(most) = self.days.iter().map(|day| day.used.bytes).max() {
+            self.peak_bytes = most;
+        }
+    }
+}
+
+fn add_days(all: &mut Vec<UsedOnDay>, others: Vec<UsedOnDay>) {
+    for other in others {
+        match all.binary_search_by_key(&other.day, |own| own.day) {
+            Ok(at) => {
+                all[at].used.bytes += other.used.bytes;
+                all[at].used.files += other.used.files;
+            }
+            Err(at) => all.insert(at, other),
+        }
+    }
+}
+
 impl Reply for UsageReported {
     const KIND: &'static str = "usage-report";
 }
 
 impl Request for UsageReport {
     type Reply = UsageReported;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::All
+    }
+
+    fn add(all: &mut UsageReported, other: UsageReported) {
+        all.add(other);
+    }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<UsageReported, Failure> {
         let to = end_of(shard, self.from, self.to)?;

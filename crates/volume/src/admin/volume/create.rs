@@ -172,13 +172,30 @@ impl New<'_> {
             if let Ok(id) = made {
                 tx.attach(id, self.dir, self.leaf.as_bytes())?;
                 tx.put_project_of(id, project, Stats::default());
-                publish_volume(tx, &self.volume.name, &self.path());
+                if tx.st.which.index == 0 {
+                    publish_volume(tx, &self.volume.name, &self.path());
+                }
             }
             Ok(made)
         });
         let id = made.map_err(self.failed())??;
         shard.settle()?;
+        if shard.which.index > 0 {
+            self.publish(shard)?;
+        }
         Ok(id)
+    }
+
+    /// The first shard has the buckets.
+    fn publish(&self, shard: &Shard) -> Result<(), Failure> {
+        let publish = |first: &Shard| {
+            first.transact(&Ctx::system(), |tx| {
+                publish_volume(tx, &self.volume.name, &self.path());
+                Ok(())
+            })?;
+            first.commit_now(&Ctx::system())
+        };
+        shard.ask(0, publish).map_err(self.failed())
     }
 
     /// Makes it in another shard than that of its directory: durably, before it gets its name.
@@ -203,14 +220,7 @@ impl New<'_> {
             undone.map_err(self.failed())?;
             return Err(self.failed()(e));
         }
-        let publish = |first: &Shard| {
-            first.transact(&Ctx::system(), |tx| {
-                publish_volume(tx, &self.volume.name, &self.path());
-                Ok(())
-            })?;
-            first.commit_now(&Ctx::system())
-        };
-        shard.ask(0, publish).map_err(self.failed())?;
+        self.publish(shard)?;
         Ok(id)
     }
 

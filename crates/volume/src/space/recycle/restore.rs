@@ -251,7 +251,7 @@ impl Shard {
         // the existing part of the path tells the volume; above it nothing can be in its bin
         let (mut dir, mut passed) = (NodeId::ROOT, 0);
         for (n, name) in names.iter().enumerate() {
-            match self.transact(&Ctx::system(), |tx| tx.dentry(dir, name))? {
+            match self.beside(dir, |shard| shard.transact(&Ctx::system(), |tx| tx.dentry(dir, name)))? {
                 Some(entry) if entry.kind == Kind::Dir => {
                     if entry.node.volume() != dir.volume() {
                         passed = n + 1;
