@@ -40,7 +40,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Who may and does what", &["acl", "group", "top", "why", "flow", "audit", "watch"]),
     ("Doors", &["bucket", "user", "key", "token"]),
     ("Other machines", &["mount", "gateway", "host", "session", "server", "login", "logout"]),
-    ("Care", &["doctor", "fsck", "scrub", "sync", "config", "upgrade"]),
+    ("Care", &["doctor", "fsck", "scrub", "sync", "config", "shard", "upgrade"]),
     ("Measure any file system", &["probe", "lab"]),
     ("This program", &["completions", "man"]),
 ];

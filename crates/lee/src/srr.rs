@@ -243,6 +243,7 @@ mod tests {
 
     fn volume(name: &str, at: &str, bytes: u64, files: u64, pool: &str) -> VolumeInfo {
         VolumeInfo {
+            shard: 0,
             project: None,
             id: 0,
             name: name.into(),

@@ -39,6 +39,7 @@ mod serve;
 mod server;
 mod service;
 mod session;
+mod shard;
 mod snap;
 mod snap_stream;
 mod status;
@@ -107,6 +108,7 @@ pub enum Command {
     Host(host::Args),
     Session(session::Args),
     Server(server::Args),
+    Shard(shard::Args),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Report(report::Args),
@@ -228,6 +230,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fail> {
         Command::Gateway(args) => gateway::run(&invocation, &args),
         Command::Session(args) => session::run(&invocation, &args),
         Command::Server(args) => server::run(&invocation, &args),
+        Command::Shard(args) => shard::run(&invocation, args),
         Command::Login(args) => login::log_in(&invocation, &args),
         Command::Logout(args) => login::log_out(&invocation, &args),
         Command::Down(args) => down::run(&invocation, &args),

@@ -35,6 +35,10 @@ enum Action {
         /// The pool that keeps its data [default: default]
         #[arg(long)]
         pool: Option<String>,
+        /// The shard that it comes in [default: that of its project or of the volume that it is
+        /// attached in, else the one with the fewest volumes]
+        #[arg(long, value_name = "N", conflicts_with = "copy")]
+        shard: Option<usize>,
         /// Make a copy of a volume of another cell: it shows what `lee snap receive` brings, and
         /// nobody changes it
         #[arg(long)]
@@ -193,7 +197,9 @@ fn changes(properties: Vec<Property>) -> PropertyChanges {
 /// What the cell says.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
-        Action::Create { name, at, owner, pool, copy } => create(invocation, name, at, owner, (pool, copy)),
+        Action::Create { name, at, owner, pool, shard, copy } => {
+            create(invocation, name, at, owner, (pool, shard, copy))
+        }
         Action::Promote { name } => promote(invocation, name),
         Action::Demote { name, snapshot } => demote(invocation, name, snapshot),
         Action::MoveData { name, to, no_wait } => move_data(invocation, name, to, !no_wait),
@@ -279,7 +285,7 @@ fn create(
     name: String,
     at: Option<PathBuf>,
     owner: Option<String>,
-    (pool, copy): (Option<String>, bool),
+    (pool, shard, copy): (Option<String>, Option<usize>, bool),
 ) -> Result<(), Fail> {
     if at.is_none() && !mounts::is_plain_name(OsStr::new(&name)) {
         return Err(Fail::new(format!(
@@ -298,7 +304,11 @@ fn create(
         };
         let (uid, gid) = (owner.uid, owner.gid);
         let volume = admin::VolumeCreate { name, at, uid, gid, pool };
-        if copy { session.ask(&admin::CopyCreate { volume }) } else { session.ask(&volume) }
+        match shard {
+            _ if copy => session.ask(&admin::CopyCreate { volume }),
+            Some(shard) => session.ask(&admin::VolumeCreateIn { volume, shard }),
+            None => session.ask(&volume),
+        }
     })?;
     show(invocation, &volume, || {
         format!(
@@ -452,6 +462,7 @@ fn details(volume: &VolumeInfo) -> String {
         ("read by", if volume.public { "anybody who reaches the HTTP door" } else { "users" }.to_string()),
         ("copy", copy_of(volume)),
         ("pool", in_pool(volume)),
+        ("shard", volume.shard.to_string()),
         ("state", if volume.removing { "being removed" } else { "in use" }.to_string()),
     ]
     .map(|(name, value)| format!("{name:<12} {value}\n"))

@@ -313,7 +313,7 @@ impl Cell {
         let make = |(kv, mut state): (Box<dyn Kv>, State)| {
             state.snapshots.begin_views(env.wall(), state.which.views());
             let store = Arc::new(CountedStore::new(env, store.clone()));
-            let log = DataLog::new(env.clone(), store.clone(), options.clone());
+            let log = DataLog::new(env.clone(), store.clone(), options);
             let pools = Pools::new(env, id, store, opener.clone(), (gate.activity().clone(), config));
             let common = (pools, gate.clone(), leases.clone(), naming.clone());
             let shard = Shard::new(env.clone(), config.clone(), kv, log, common, state);
@@ -368,7 +368,7 @@ impl Cell {
     }
 
     fn spawn_all(&self, shard: &Arc<Shard>) {
-        let turns: [(&str, fn(&Shard)); 6] = [
+        let turns: [(&str, Turn); 6] = [
             ("commit", Shard::commit_turn),
             ("publish", Shard::publish_turn),
             ("upkeep", Shard::upkeep_turn),
@@ -384,7 +384,7 @@ impl Cell {
         drop(self.start_thread(shard, "search", Shard::search_turn));
     }
 
-    fn start_thread(&self, shard: &Arc<Shard>, name: &str, turn: fn(&Shard)) -> JoinHandle<()> {
+    fn start_thread(&self, shard: &Arc<Shard>, name: &str, turn: Turn) -> JoinHandle<()> {
         let (shard, closing) = (shard.clone(), self.closing.clone());
         let who = name.to_string();
         let run = move || {
@@ -1138,6 +1138,9 @@ fn load_owners(st: &mut State, kv: &dyn Kv, moment: &dyn Moment) -> Result<()> {
     }
     Ok(())
 }
+
+/// A turn of a background thread.
+type Turn = fn(&Shard);
 
 /// A part of the background work; `true` when there was something to do.
 type Step = fn(&Shard) -> Result<bool>;

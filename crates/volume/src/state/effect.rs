@@ -158,10 +158,8 @@ impl State {
             }
             Effect::Scrub(pool, record) => self.scrubs.set(pool, record),
             Effect::ScrubPlace(pool, reached) => self.scrubs.set_reached(pool, reached),
-            Effect::Attached(volume, Some(at)) => drop(self.attached.insert(volume, at)),
-            Effect::Attached(volume, None) => drop(self.attached.remove(&volume)),
-            Effect::Schedule(dir, Some(record)) => self.schedules.set(dir, record),
-            Effect::Schedule(dir, None) => self.schedules.remove(dir),
+            Effect::Attached(volume, at) => self.set_attached(volume, at),
+            Effect::Schedule(dir, record) => self.set_schedule(dir, record),
             Effect::Backups(volume, record) => self.set_backups(volume, record),
             Effect::Mirrors(volume, record) => drop(self.mirrors.insert(volume, record)),
             Effect::SetQuota(dir, quota) => self.quotas.set(QuotaOf::Dir(dir), quota),
@@ -194,6 +192,20 @@ impl State {
             Effect::DropQuota(dir) => _ = self.quotas.remove(QuotaOf::Dir(dir)),
             Effect::Change(node, change) => self.change_content(node, change, dead),
             Effect::Applied { node, last, size, allocated } => self.applied(node, last, (size, allocated)),
+        }
+    }
+
+    fn set_attached(&mut self, volume: u32, at: Option<AttachedRecord>) {
+        match at {
+            Some(at) => drop(self.attached.insert(volume, at)),
+            None => drop(self.attached.remove(&volume)),
+        }
+    }
+
+    fn set_schedule(&mut self, dir: NodeId, record: Option<ScheduleRecord>) {
+        match record {
+            Some(record) => self.schedules.set(dir, record),
+            None => self.schedules.remove(dir),
         }
     }
 

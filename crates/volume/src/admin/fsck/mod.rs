@@ -469,7 +469,7 @@ impl Shard {
         for (done, volume) in volumes.iter().enumerate() {
             let mut history = History::default();
             self.each_in_turn(Work::Check, moment, keys::volume_range(*volume), |k, v| {
-                if c.report.inodes % 10_000 == 0 {
+                if c.report.inodes.is_multiple_of(10_000) {
                     let (done, total) = (done as u64, volumes.len() as u64);
                     progress(Progress {
                         phase: format!("records ({} inodes)", c.report.inodes),

@@ -49,6 +49,9 @@ pub struct VolumeInfo {
     pub quota_files: u64,
     /// What it holds.
     pub usage: Usage,
+    /// The shard that it is in.
+    #[serde(default)]
+    pub shard: usize,
     /// Seconds since 1970.
     pub created_secs: i64,
     /// Whether the background is freeing it.
@@ -162,6 +165,7 @@ impl Shard {
         }
         let copy = p.copy.map(|copy| self.copy_info(id, &copy));
         Ok(VolumeInfo {
+            shard: self.which.index,
             origin: self.origin(id, copy.is_some()),
             copy,
             project: self.project_name_of(id),
