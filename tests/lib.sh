@@ -216,8 +216,9 @@ lee_before() {
 
 # cell_start [LEE-UP-OPTION...]: serves $CELL, mounted at $MNT, and waits until it is there.
 cell_start() {
+  TOP=$MNT
   if ! have_cell; then
-    MNT=$(mktemp -d "$TARGET_DIR/$SUITE.XXXXXX")
+    MNT=$(mktemp -d "$TARGET_DIR/$SUITE.XXXXXX") TOP=$MNT
     chmod 755 "$MNT"
     on_exit "rm -rf --one-file-system '$MNT'"
     return 0
@@ -227,6 +228,7 @@ cell_start() {
     machine_start "$@"
     return
   fi
+  [ "$CHANNEL" != shards ] || [ -e "$CELL" ] || shards_make
   [ "$CHANNEL" != gateway ] || gateway_options "$@"
   [ "$CHANNEL" != gateway ] || set -- "${SERVER_OPTIONS[@]}"
   [ -d "$MNT" ] || mkdir -p "$MNT" 2>/dev/null || true # a mount point whose server was killed is there, yet not for stat
@@ -242,6 +244,20 @@ cell_start() {
     sleep 0.02
   done
   [ "$CHANNEL" != gateway ] || gateway_start
+  [ "$CHANNEL" != shards ] || shards_top
+}
+
+# shards_make [COUNT]: a cell of so many shards (2), which nothing serves yet.
+shards_make() {
+  "$LEE" serve "$CELL" --background --no-keeper >>"$WORK/lee.log" 2>&1
+  "$LEE" shard add $((${1:-2} - 1)) --cell "$CELL" >>"$WORK/lee.log" 2>&1
+  "$LEE" down "$CELL" >>"$WORK/lee.log" 2>&1
+}
+
+# shards_top: what a suite tests is in a volume of the second shard, and the way there in the first.
+shards_top() {
+  TOP=$MNT/top
+  [ -d "$TOP" ] || "$LEE" volume create top --at /top --owner root --shard 1 --cell "$CELL" >>"$WORK/lee.log"
 }
 
 # free_port [FIRST COUNT]: one that nobody listens at, of those that the kernel gives to no client: a server that is started

@@ -37,9 +37,8 @@ in_the_background() {
   page 'When the server crashes' 1 "$own"
   on mkdir -p /far
   page 'A newer version, and new settings' 2 "$own; s#/data --background#/far --background --token $(new_host far /root/own)#"
-  on lee down /far
   page 'More shards' 1 "$own"
-  on sh -ec 'lee down /root/own; lee fsck --cell /root/own'
+  on sh -ec 'lee down /far; lee down /root/own; lee fsck --cell /root/own'
 }
 
 # Of the cell that a unit serves.

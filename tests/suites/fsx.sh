@@ -4,7 +4,7 @@
 # profile and the next seed. To replay one: tests/suites/fsx.sh PROFILE SEED
 . "$(dirname "$0")/../lib.sh"
 suite fsx
-[ "$CHANNEL" != two ] || FSX_SECONDS=${FSX_SECONDS:-50}
+{ [ "$CHANNEL" != two ] && [ "$CHANNEL" != shards ]; } || FSX_SECONDS=${FSX_SECONDS:-50}
 FSX_SECONDS=${FSX_SECONDS:-70}
 FSX_SEED=${FSX_SEED:-1}
 
@@ -47,7 +47,7 @@ PROFILES=(mixed small pages large unmapped)
 
 # exercise PROFILE SEED
 exercise() {
-  local file=$MNT/fsx-$1-$2 log=$WORK/$1-$2.fsx
+  local file=$TOP/fsx-$1-$2 log=$WORK/$1-$2.fsx
   mkdir -p "$WORK/failed"
   TWO_MOUNTS_FILES=1 by_turns "$TOOLS/fsx" -q -q -f "$WORK/$1.toml" -N "$OPERATIONS" -S "$2" -P "$WORK/failed" "$file" >"$log" 2>&1 || {
     tail -n 40 "$log"

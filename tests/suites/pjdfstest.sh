@@ -59,7 +59,7 @@ pjdfstest() {
   shift 2
   write_config "$WORK/pjdfstest.toml" "$remount"
   PATH=$WORK/bin:$PATH RUST_BACKTRACE=0 NO_COLOR=1 \
-    by_turns "$TOOLS/pjdfstest" -c "$WORK/pjdfstest.toml" -p "$MNT" -s "$WORK/second" "$@" >"$log" 2>&1 || {
+    by_turns "$TOOLS/pjdfstest" -c "$WORK/pjdfstest.toml" -p "$TOP" -s "$WORK/second" "$@" >"$log" 2>&1 || {
     is_of_one_machine "$log" || {
       grep -A 2 -E ' (FAILED|PASSED UNEXPECTEDLY)$' "$log"
       tail -n 2 "$log"

@@ -1,13 +1,13 @@
-//! Measures what several shards in one process would bring on this machine: `shards DIR`.
+//! Measures what several shards in one process bring on this machine: `shards DIR`.
 //!
-//! A cell has one lock, one commit thread and one journal. Threads make, look at, rename and remove
-//! names, and write and read small files, on the layer below gate and doors: one and two of them in
-//! one cell, and two in a cell each. The last is the most that two shards of a cell could reach, as
-//! two cells share nothing but processors and disk.
+//! A shard has a lock, a commit thread and a journal of its own. Threads make, look at, rename and
+//! remove names, and write and read small files, on the layer below gate and doors: one and two of
+//! them in one shard, and two in a shard each.
 #![allow(clippy::disallowed_methods)]
 
 use leeward_env::{Ctx, Env};
 use leeward_fs::{Fs, Make, NodeId, Op, Precondition, RenameMode};
+use leeward_volume::admin::{ShardAdd, VolumeCreate, VolumeCreateIn};
 use leeward_volume::{Cell, Config};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
@@ -21,13 +21,13 @@ const WORK: [&str; 6] = ["make", "stat", "write 4 kB", "read 4 kB", "rename", "u
 
 fn main() {
     let dir = PathBuf::from(std::env::args().nth(1).expect("usage: shards DIR"));
-    // threads in each cell
+    // threads in each shard
     let kinds: [(&str, &[usize]); 3] =
-        [("one thread", &[1]), ("two threads", &[2]), ("two threads, a cell each", &[1, 1])];
+        [("one thread", &[1]), ("two threads", &[2]), ("two threads, a shard each", &[1, 1])];
     let mut rates = vec![[const { Vec::new() }; WORK.len()]; kinds.len()];
     for round in 0..ROUNDS {
-        for (kind, (name, cells)) in kinds.iter().enumerate() {
-            for (work, rate) in run(&dir.join(format!("{round}-{kind}")), cells).into_iter().enumerate() {
+        for (kind, (name, threads)) in kinds.iter().enumerate() {
+            for (work, rate) in run(&dir.join(format!("{round}-{kind}")), threads).into_iter().enumerate() {
                 rates[kind][work].push(rate);
             }
             eprintln!("round {round}: {name}");
@@ -46,31 +46,45 @@ fn main() {
 /// Operations a second of all threads, of each kind of work.
 fn run(dir: &Path, threads: &[usize]) -> [f64; WORK.len()] {
     let (env, config) = (Env::real(), Config::default());
-    let open = |n: usize| {
-        let dir = dir.join(n.to_string());
-        std::fs::create_dir_all(&dir).expect("a directory");
-        Cell::create(&env, &dir, &config).expect("a cell");
-        Cell::open(&env, &dir, &config).expect("opened")
-    };
-    let cells: Vec<Arc<Cell>> = (0..threads.len()).map(open).collect();
+    std::fs::create_dir_all(dir).expect("a directory");
+    Cell::create(&env, dir, &config).expect("a cell");
+    let open = || Cell::open(&env, dir, &config).expect("opened");
+    if threads.len() > 1 {
+        let cell = open();
+        cell.admin(&ShardAdd { count: threads.len() - 1 }, &mut |_| ()).expect("shards");
+        cell.close().expect("closed");
+    }
+    let cell = open();
     let all: usize = threads.iter().sum();
     let barrier = Arc::new(Barrier::new(all));
-    let workers = threads.iter().zip(&cells).flat_map(|(threads, cell)| {
-        (0..*threads).map(|n| {
+    let workers = threads.iter().enumerate().flat_map(|(shard, threads)| {
+        let top = volume_in(&cell, shard);
+        (0..*threads).map({
             let (cell, barrier) = (cell.clone(), barrier.clone());
-            std::thread::spawn(move || Worker::new(&cell, n).run(&barrier))
+            move |n| {
+                let (cell, barrier) = (cell.clone(), barrier.clone());
+                std::thread::spawn(move || Worker::new(&cell, top, n).run(&barrier))
+            }
         })
     });
     let workers: Vec<_> = workers.collect();
     let took: Vec<[f64; WORK.len()]> = workers.into_iter().map(|w| w.join().expect("no panic")).collect();
-    cells.iter().for_each(|cell| cell.close().expect("closed"));
-    drop(cells);
+    cell.close().expect("closed");
+    drop(cell);
     std::fs::remove_dir_all(dir).expect("removed");
     // all begin together, and the last one counts
     std::array::from_fn(|work| {
         let longest = took.iter().map(|took| took[work]).fold(0.0, f64::max);
         all as f64 * f64::from(FILES) / longest
     })
+}
+
+/// The root of a new volume in a shard.
+fn volume_in(cell: &Cell, shard: usize) -> NodeId {
+    let (name, at) = (format!("v{shard}"), format!("/v{shard}"));
+    let volume = VolumeCreate { name, at, uid: 0, gid: 0, pool: None };
+    let made = cell.admin(&VolumeCreateIn { volume, shard }, &mut |_| ()).expect("a volume");
+    NodeId::new(made.id, 1)
 }
 
 /// A thread with a directory of its own.
@@ -81,8 +95,8 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(cell: &'a Cell, n: usize) -> Worker<'a> {
-        let mut worker = Worker { cell, dir: NodeId::ROOT, nodes: Vec::new() };
+    fn new(cell: &'a Cell, top: NodeId, n: usize) -> Worker<'a> {
+        let mut worker = Worker { cell, dir: top, nodes: Vec::new() };
         worker.dir = worker.make(format!("dir{n}").as_bytes(), Make::Dir);
         worker
     }

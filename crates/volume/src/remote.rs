@@ -7,6 +7,7 @@
 use crate::admin::failure::{Failure, refused};
 use crate::cell::identity::{self, Identity};
 use crate::cell::kept_identity::KeptIdentity;
+use crate::cell::shards::{self, place_of};
 use crate::cell::{Start, failure, first_batch_of_caller, parts_without_identity};
 use crate::format::inode::Pair;
 use crate::format::keys;
@@ -66,7 +67,7 @@ impl Cell {
             }
             other => other.map_err(refused)?,
         }
-        let kv = open_engine(env, bucket, config)?;
+        let kv = open_engine(env, bucket, &place_of(0), config)?;
         let at = |e: leeward_meta::Error| failure(format!("cannot make a cell in {place}: {e}"));
         // an interrupted creation, or a concurrent one, may have come this far
         if kv.get(&keys::cell()).map_err(at)?.is_none() {
@@ -115,22 +116,31 @@ impl Cell {
         ownership: Option<u64>,
     ) -> Result<Arc<Cell>, Failure> {
         let place = bucket.place();
+        let open = |shard: usize, count: usize| {
+            let kv = open_engine(env, bucket, &place_of(shard), &config.of_shards(count))?;
+            if let Some(number) = ownership {
+                own(&kv, number, place)?;
+            }
+            Ok::<_, Failure>(Box::new(kv) as Box<dyn Kv>)
+        };
         // refused before anybody is fenced
-        identity_in(bucket)?;
-        let kv = open_engine(env, bucket, config)?;
-        if let Some(number) = ownership {
-            own(&kv, number, place)?;
-        }
-        // again: whoever had the cell until it was fenced may have raised its format
+        let mut kvs = vec![open(0, identity_in(bucket)?.shards)?];
+        // again: whoever had the cell until it was fenced may have raised its format, or added
+        // shards
         let identity = identity_in(bucket)?;
-        let id = identity.id.clone();
+        for shard in 1..identity.shards {
+            kvs.push(open(shard, identity.shards)?);
+        }
+        let (id, identity_shards) = (identity.id.clone(), identity.shards);
         let mut identity = KeptIdentity::Bucket(bucket.clone(), identity);
         let format = identity.raise(FORMAT_KEPT)?;
         let store = Arc::new(S3Store::new(bucket.clone(), "data"));
         let put_threads = stores::put_threads(true);
+        let config = &config.of_shards(identity_shards);
         let start = Start { id: &id, format, opener: Arc::new(Stores), put_threads };
-        let cell = Cell::start_threads(env, vec![Box::new(kv)], store, config, start).map_err(|e| {
-            Failure { message: format!("cannot open the cell in {place}: {e}"), errno: e.errno() }
+        let cell = Cell::start_threads(env, kvs, store, config, start).map_err(|e| Failure {
+            message: format!("cannot open the cell in {place}: {e}"),
+            errno: e.errno(),
         })?;
         *cell.shard.identity.lock() = identity;
         cell.use_disk_cache(&id, true);
@@ -171,9 +181,17 @@ fn own(kv: &SlateKv, number: u64, place: &leeward_bucket::Location) -> Result<()
     kv.commit(&Batch { writes, inline_data: Vec::new() }).map_err(|e| at(e.into()))
 }
 
-fn open_engine(env: &Env, bucket: &Bucket, config: &Config) -> Result<SlateKv, Failure> {
+/// Makes a shard in the bucket of a cell, with nothing in it. It may be there already.
+pub(crate) fn make_shard(env: &Env, bucket: &Bucket, config: &Config, shard: usize) -> Result<(), Failure> {
+    let kv = open_engine(env, bucket, &place_of(shard), config)?;
+    let made = shards::begin(&kv, shard).and_then(|()| kv.close());
+    made.map_err(|e| failure(format!("cannot make shard {shard} in {}: {e}", bucket.place())))
+}
+
+/// Opens the engine at a place in the bucket.
+fn open_engine(env: &Env, bucket: &Bucket, place: &str, config: &Config) -> Result<SlateKv, Failure> {
     let options =
         SlateOptions { cache_bytes: u64::from(config.metadata_cache_mib) << 19, ..SlateOptions::default() };
-    SlateKv::open(env, bucket.objects(), "meta", &bucket.place().to_string(), &options)
+    SlateKv::open(env, bucket.objects(), place, &bucket.place().to_string(), &options)
         .map_err(|e| failure(format!("cannot open the metadata in {}: {e}", bucket.place())))
 }

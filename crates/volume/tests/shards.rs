@@ -2,10 +2,14 @@
 
 use crate::rig::{Rig, noise};
 use leeward_env::disk::sim::Fault;
-use leeward_env::{Ctx, Env};
-use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply};
+use leeward_env::disk::sim::SimDisk;
+use leeward_env::{CallNumber, Ctx, Door, Env, Told};
+use leeward_fs::sessions::{Outcome, SessionRecord, Sessions, take_told};
+use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr};
 use leeward_volume::admin::{self, Request, VolumeCreate, VolumeCreateIn, VolumeInfo};
 use leeward_volume::{Cell, Config, FORMAT, FORMAT_KEPT};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn new(name: &str, at: &str) -> VolumeCreate {
     VolumeCreate { name: name.into(), at: at.into(), uid: 0, gid: 0, pool: None }
@@ -204,73 +208,235 @@ fn snapshots_of_all_shards_are_seen_at_once() {
     rig.clean();
 }
 
+struct InDir {
+    env: Env,
+    dir: tempfile::TempDir,
+}
+
+impl InDir {
+    fn new() -> InDir {
+        let (env, dir) = (Env::sim(1), tempfile::tempdir().expect("a directory"));
+        Cell::create(&env, dir.path(), &Config::default()).expect("a cell");
+        InDir { env, dir }
+    }
+
+    fn open(&self) -> Arc<Cell> {
+        Cell::open(&self.env, self.dir.path(), &Config::default()).expect("opened")
+    }
+}
+
+fn ask<R: Request>(cell: &Cell, request: &R) -> R::Reply {
+    cell.admin(request, &mut |_| ()).expect("done")
+}
+
+fn refused<R: Request>(cell: &Cell, request: &R) -> String {
+    cell.admin(request, &mut |_| ()).expect_err("refused").message
+}
+
+fn find(cell: &Cell, dir: NodeId, name: &str) -> NodeId {
+    let look = Op::Lookup { dir, name: name.as_bytes() };
+    cell.call(&Ctx::system(), look).and_then(Reply::attr).expect("found").node
+}
+
 #[test]
 fn a_cell_in_a_directory_gets_more_shards() {
-    let (env, config, place) = (Env::sim(1), Config::default(), tempfile::tempdir().expect("a directory"));
-    let dir = place.path();
-    Cell::create(&env, dir, &config).expect("a cell");
-    let text = std::fs::read_to_string(dir.join("cell")).expect("the identity");
-    std::fs::write(dir.join("cell"), text.replace(&format!(": {FORMAT},"), &format!(": {FORMAT_KEPT},")))
-        .expect("older");
-    let open = || Cell::open(&env, dir, &config).expect("opened");
-    fn ask<R: Request>(cell: &Cell, request: &R) -> R::Reply {
-        cell.admin(request, &mut |_| ()).expect("done")
-    }
-    let cell = open();
-    assert_eq!(cell.format(), FORMAT_KEPT);
+    let place = InDir::new();
+    let cell = place.open();
     ask(&cell, &new("old", "/old"));
-    let refused = Cell::add_shards(&env, dir, &config, 1).expect_err("it is open");
-    assert_eq!(refused.errno, libc::EBUSY, "{refused}");
+    assert_eq!(ask(&cell, &admin::ShardAdd { count: 2 }), admin::ShardsAdded { now: 1, then: 3 });
+    assert_eq!(shard_of(&ask(&cell, &new("older", "/older"))), 0, "they come with the next opening");
+    // what several cannot have is refused from now on
+    let who = leeward_fs::flows::UserOrGroup::User(7);
+    let limit = admin::OwnerLimit { volume: None, who, bytes: Some(5), files: None };
+    assert!(refused(&cell, &limit).contains("name a volume"));
     cell.close().expect("closed");
     drop(cell);
-    assert_eq!(Cell::add_shards(&env, dir, &config, 2).expect("added"), 3);
-    let cell = open();
-    assert_eq!(cell.format(), FORMAT);
-    let made: Vec<usize> =
-        (0..4).map(|n| shard_of(&ask(&cell, &new(&format!("v{n}"), &format!("/v{n}"))))).collect();
-    assert_eq!(made, [1, 2, 1, 2], "two volumes are in the first");
-    for (n, name) in ["old", "v0", "v1"].into_iter().enumerate() {
-        let look = Op::Lookup { dir: NodeId::ROOT, name: name.as_bytes() };
-        let root = cell.call(&Ctx::system(), look).and_then(Reply::attr).expect("found").node;
-        let make = Op::Make { dir: root, name: b"f", make: Make::File, mode: 0o644, umask: 0 };
+    let cell = place.open();
+    let made = |n: usize| shard_of(&ask(&cell, &new(&format!("v{n}"), &format!("/v{n}"))));
+    assert_eq!((0..5).map(made).collect::<Vec<usize>>(), [1, 2, 1, 2, 1], "three volumes are in the first");
+    let names = ["old", "v0", "v1"];
+    for (n, name) in names.into_iter().enumerate() {
+        let dir = find(&cell, NodeId::ROOT, name);
+        let make = Op::Make { dir, name: b"f", make: Make::File, mode: 0o644, umask: 0 };
         let node = cell.call(&Ctx::system(), make).and_then(Reply::attr).expect("made").node;
         let data = noise(100_000, n as u64);
         cell.call(&Ctx::system(), Op::Write { node, offset: 0, data: &data }).expect("written");
     }
+    assert_eq!(ask(&cell, &admin::ShardAdd { count: 1 }), admin::ShardsAdded { now: 3, then: 4 });
     cell.close().expect("closed");
     drop(cell);
-    assert_eq!(Cell::add_shards(&env, dir, &config, 1).expect("added"), 4);
-    let cell = open();
-    let volumes: Vec<u64> =
-        ask(&cell, &admin::ShardList {}).shards.iter().map(|shard| shard.volumes).collect();
-    assert_eq!(volumes, [2, 2, 2, 0]);
-    for (n, name) in ["old", "v0", "v1"].into_iter().enumerate() {
-        let look = |dir, name| {
-            cell.call(&Ctx::system(), Op::Lookup { dir, name }).and_then(Reply::attr).expect("found").node
-        };
-        let node = look(look(NodeId::ROOT, name.as_bytes()), b"f");
+    let cell = place.open();
+    let shards = ask(&cell, &admin::ShardList {}).shards;
+    assert_eq!(shards.iter().map(|shard| shard.volumes).collect::<Vec<u64>>(), [3, 3, 2, 0]);
+    for (n, name) in names.into_iter().enumerate() {
+        let node = find(&cell, find(&cell, NodeId::ROOT, name), "f");
         let read =
             cell.call(&Ctx::system(), Op::Read { node, offset: 0, len: 1 << 20 }).and_then(Reply::data);
         assert!(read.expect("read") == noise(100_000, n as u64), "{name}");
     }
     assert_eq!(ask(&cell, &admin::Fsck).findings, []);
+    assert!(refused(&cell, &admin::ShardAdd { count: 29 }).contains("32 are the most"));
     cell.close().expect("closed");
-    let most = Cell::add_shards(&env, dir, &config, 99).expect_err("too many");
-    assert!(most.message.contains("32 are the most"), "{most}");
 }
 
 #[test]
 fn what_several_shards_cannot_have_is_refused() {
-    let (env, config, place) = (Env::sim(1), Config::default(), tempfile::tempdir().expect("a directory"));
-    Cell::create(&env, place.path(), &config).expect("a cell");
-    let cell = Cell::open(&env, place.path(), &config).expect("opened");
+    let place = InDir::new();
+    let cell = place.open();
     let who = leeward_fs::flows::UserOrGroup::User(7);
-    let limit = admin::OwnerLimit { volume: None, who, bytes: Some(5), files: None };
-    cell.admin(&limit, &mut |_| ()).expect("limited");
+    let limit = |bytes| admin::OwnerLimit { volume: None, who, bytes: Some(bytes), files: None };
+    ask(&cell, &limit(5));
+    let add = admin::ShardAdd { count: 1 };
+    assert!(refused(&cell, &add).contains("1 users or groups have limits everywhere"));
+    ask(&cell, &limit(0));
+    assert_eq!(ask(&cell, &add).then, 2);
     cell.close().expect("closed");
-    drop(cell);
-    let refused = Cell::add_shards(&env, place.path(), &config, 1).expect_err("refused");
-    assert!(refused.message.contains("1 users or groups have limits in all volumes"), "{refused}");
     let rig = Rig::of_shards(2);
-    assert_eq!(rig.ask(&limit).expect_err("refused").errno, libc::EOPNOTSUPP);
+    assert_eq!(rig.ask(&limit(5)).expect_err("refused").errno, libc::EOPNOTSUPP);
+}
+
+#[test]
+fn a_cell_of_an_older_format_has_one_shard_until_it_is_raised() {
+    let place = InDir::new();
+    let path = place.dir.path().join("cell");
+    let text = std::fs::read_to_string(&path).expect("the identity");
+    std::fs::write(&path, text.replace(&format!(": {FORMAT},"), &format!(": {FORMAT_KEPT},")))
+        .expect("older");
+    let cell = place.open();
+    let add = admin::ShardAdd { count: 1 };
+    assert!(refused(&cell, &add).contains("lee upgrade"));
+    ask(&cell, &admin::FormatRaise {});
+    assert_eq!(ask(&cell, &add).then, 2);
+    cell.close().expect("closed");
+    assert!(std::fs::read_to_string(&path).expect("the identity").contains("\"shards\": 2"));
+}
+
+/// What was synced is there after the power has failed, in all shards, and nothing is damaged.
+#[test]
+fn what_was_synced_in_any_shard_survives_a_power_cut() {
+    for seed in 0..40 {
+        let mut rig = Rig::of_shards(3);
+        let volumes: Vec<String> = (0..3)
+            .map(|shard| rig.volume_in(shard, &format!("v{shard}"), &format!("/v{shard}")).at)
+            .collect();
+        let mut random = noise(4096, seed).into_iter().cycle();
+        let mut next = move |below: usize| usize::from(random.next().expect("endless")) % below;
+        let (mut now, mut synced) = (BTreeMap::new(), BTreeMap::new());
+        for step in 0..60 {
+            let path = format!("{}/f{}", volumes[next(3)], next(4));
+            match next(6) {
+                0 if now.remove(&path).is_some() => rig.unlink(&path),
+                1 => {
+                    rig.call(Op::SyncAll).expect("durable");
+                    synced = now.clone();
+                }
+                2 => drop(rig.cell.step_one(next(256) as u64).expect("a step")),
+                _ => {
+                    let node = rig.at(&path).or_else(|_| rig.make(&path, Make::File)).expect("a file");
+                    let data = noise(1 + next(200) * 400, step);
+                    rig.call(Op::SetAttr { node, set: SetAttr { size: Some(0), ..SetAttr::default() } })
+                        .expect("cut");
+                    rig.call(Op::Write { node, offset: 0, data: &data }).expect("written");
+                    now.insert(path, data);
+                }
+            }
+        }
+        // nothing has changed since, so what is there is what was synced
+        if next(2) == 0 {
+            rig.call(Op::SyncAll).expect("durable");
+            synced = now.clone();
+        }
+        let is_all = synced == now;
+        rig.disk.power_off();
+        rig.others.iter().for_each(SimDisk::power_off);
+        rig.power_cut(seed);
+        for (path, data) in synced.iter().filter(|(path, _)| is_all || now.get(*path) == synced.get(*path)) {
+            let node = rig.at(path).unwrap_or_else(|e| panic!("{seed}: {path}: {e}"));
+            let read = rig.call(Op::Read { node, offset: 0, len: 1 << 20 }).and_then(Reply::data);
+            assert!(read.as_ref() == Ok(data), "{seed}: {path}");
+        }
+        rig.clean();
+    }
+}
+
+fn client(call: Option<CallNumber>) -> Ctx {
+    Ctx { client: 1, door: Door::Remote, refs: true, call, ..Ctx::user(0, 0) }
+}
+
+impl Rig {
+    /// Two shards, a volume in each, and a session that is stored.
+    fn served() -> (Rig, [NodeId; 2]) {
+        let rig = Rig::of_shards(2);
+        let roots = [0, 1].map(|shard| {
+            NodeId::new(rig.volume_in(shard, &format!("v{shard}"), &format!("/v{shard}")).id, 1)
+        });
+        let session =
+            SessionRecord { number: 1, secret: [1; 16], key: [2; 32], away: false, expelled: false };
+        rig.cell.store_session(&session).expect("stored");
+        rig.cell.commit().expect("committed");
+        (rig, roots)
+    }
+
+    fn told(&self, call: u32, dir: NodeId, name: &[u8]) -> Told {
+        let number = CallNumber { slot: 3, number: call };
+        let op = Op::Make { dir, name, make: Make::File, mode: 0o644, umask: 0 };
+        self.cell.call(&client(Some(number)), op).expect("made");
+        take_told().expect("told")
+    }
+
+    /// One shard commits, and the other does not.
+    fn commit_in(&self, shard: u64) {
+        const STEPS: u64 = 21;
+        const COMMIT: u64 = 4;
+        self.cell.step_one(COMMIT + shard * STEPS).expect("committed");
+    }
+
+    fn durable(&self) -> u64 {
+        (0..4).map(|_| self.cell.durable_up_to()).last().expect("asked")
+    }
+}
+
+#[test]
+fn what_is_durable_is_durable_in_all_shards() {
+    let (rig, [first, second]) = Rig::served();
+    let a = rig.told(1, first, b"a").lsn;
+    let b = rig.told(2, second, b"b").lsn;
+    let c = rig.told(3, first, b"c").lsn;
+    assert!(a < b && b < c, "one sequence over both: {a} {b} {c}");
+    assert!(rig.durable() < a);
+    rig.commit_in(0);
+    assert!(rig.durable() < b, "the second shard has committed nothing");
+    rig.commit_in(1);
+    assert!(rig.durable() >= c);
+    let d = rig.told(4, second, b"d").lsn;
+    rig.commit_in(0);
+    assert!((c..d).contains(&rig.durable()));
+    rig.commit_in(1);
+    assert!(rig.durable() >= d);
+    assert_eq!(
+        rig.cell.outcomes(1).expect("outcomes"),
+        [(
+            3,
+            Outcome { call: 4, told: Told { lsn: d, ..rig.cell.outcomes(1).expect("outcomes")[0].1.told } }
+        )]
+    );
+}
+
+#[test]
+fn a_change_that_one_shard_has_lost_is_done_again_and_no_other() {
+    let (mut rig, [first, second]) = Rig::served();
+    let a = rig.told(1, first, b"a");
+    let b = rig.told(2, second, b"b");
+    rig.commit_in(0);
+    rig.power_cut(7);
+    assert_eq!(rig.cell.sessions().len(), 1);
+    let make = |dir, name| Op::Make { dir, name, make: Make::File, mode: 0o644, umask: 0 };
+    assert_eq!(rig.cell.do_again(&client(None), &make(first, b"a"), a), Ok(None), "it is there");
+    let again = rig.cell.do_again(&client(None), &make(second, b"b"), b).expect("done again");
+    assert_eq!(again.expect("an answer").attr().expect("made").node, NodeId(b.node));
+    assert_eq!(rig.cell.do_again(&client(None), &make(second, b"b"), b), Ok(None), "once");
+    rig.cell.go_on().expect("goes on");
+    let later = rig.told(3, first, b"later");
+    assert!(later.lsn > b.lsn);
+    rig.clean();
 }

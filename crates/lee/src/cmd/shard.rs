@@ -3,11 +3,8 @@
 use super::Invocation;
 use crate::fail::Fail;
 use crate::output::{self, Side, Table};
-use crate::size;
-use leeward_volume::admin::ShardList;
-use leeward_volume::{Cell, Config};
-use serde_json::json;
-use std::path::PathBuf;
+use crate::{session, size};
+use leeward_volume::admin::{ShardAdd, ShardList};
 
 /// List the shards of a cell, and give it more
 ///
@@ -26,29 +23,26 @@ pub struct Args {
 enum Action {
     /// List all shards
     List,
-    /// Give a cell in a directory more shards, while nothing serves it
+    /// Give the cell more shards, which it has from `lee restart` on
     ///
     /// Volumes stay where they are, and new ones come in the new shards. A cell has at most 32. It
-    /// cannot have fewer again, and an older lee refuses it from then on. Tiers, and limits of
-    /// users in all volumes together, are only for cells of one shard; the volumes of projects stay
-    /// in the first one.
+    /// cannot have fewer again. Tiers, and limits of users everywhere, are only for cells of one
+    /// shard; the volumes of projects stay in the first one.
     Add {
         /// How many
         #[arg(default_value_t = 1)]
         count: usize,
-        /// Directory of the cell
-        dir: Option<PathBuf>,
     },
 }
 
 /// Runs it.
 ///
 /// # Errors
-/// What the cell says; it is in use, or in a bucket.
+/// What the cell says.
 pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
     match args.action {
         Action::List => list(invocation),
-        Action::Add { count, dir } => add(invocation, count, dir),
+        Action::Add { count } => add(invocation, count),
     }
 }
 
@@ -77,21 +71,12 @@ fn list(invocation: &Invocation) -> Result<(), Fail> {
     })
 }
 
-fn add(invocation: &Invocation, count: usize, dir: Option<PathBuf>) -> Result<(), Fail> {
-    let cell = invocation.cell_or(dir.as_deref())?;
-    if cell.place().is_some() {
-        return Err(Fail::new(format!("{cell} is in a bucket: only cells in directories get more shards")));
-    }
-    if count == 0 {
-        return Err(Fail::usage("add at least one shard"));
-    }
-    let added = Cell::add_shards(&invocation.env, cell.path(), &Config::default(), count);
-    let shards = added.map_err(|failure| match failure.errno {
-        libc::EBUSY => Fail::new(format!("{cell} is being served: lee down first, then add shards")),
-        _ => failure.into(),
-    })?;
-    let value = json!({"cell": cell.name(), "added": count, "shards": shards});
-    output::show(invocation.format, &value, || {
-        format!("{cell} has {} now; lee up serves it again", size::counted(shards as u64, "shard", "shards"))
+fn add(invocation: &Invocation, count: usize) -> Result<(), Fail> {
+    let cell = invocation.cell()?;
+    let added =
+        session::with(&invocation.env, &cell, "shard add", |session| session.ask(&ShardAdd { count }))?;
+    output::reply(invocation.format, &added, || {
+        let then = size::counted(added.then as u64, "shard", "shards");
+        format!("{cell} has {then} as soon as it is served anew: lee restart, or lee up")
     })
 }

@@ -429,6 +429,19 @@ pub const METRICS: &[Metric] = &[
     gauge("leeward_event_log_bytes", "Bytes of the event logs of all volumes (lee audit).", |s, out| {
         out.count(&[], s.figures.event_log_bytes);
     }),
+    // shards, of which a cell has 32 at most
+    gauge("leeward_shard_volumes", "Volumes in a shard.", |s, out| {
+        shards(s, |shard, name| out.count(&[name], shard.volumes));
+    })
+    .by(&["shard"]),
+    counter("leeward_shard_operations_total", "Operations of a shard.", |s, out| {
+        shards(s, |shard, name| out.count(&[name], shard.operations));
+    })
+    .by(&["shard"]),
+    counter("leeward_shard_commits_total", "Commits of a shard.", |s, out| {
+        shards(s, |shard, name| out.count(&[name], shard.commits));
+    })
+    .by(&["shard"]),
     // pools, of which a cell has 256 at most
     gauge("leeward_pool_bytes", "Size of a pool: bytes that data can fill.", |s, out| {
         pools(s, |p| out.count(&[&p.name], p.total_bytes));
@@ -635,6 +648,10 @@ fn calls(s: &Scrape, mut each: impl FnMut(&str, &CallFigures)) {
 
 fn gates(s: &Scrape, mut each: impl FnMut(&str, &GateFigures)) {
     s.figures.gates.iter().for_each(|(pool, gate)| each(pool, gate));
+}
+
+fn shards(s: &Scrape, mut each: impl FnMut(&ShardInfo, &str)) {
+    s.figures.shards.iter().for_each(|shard| each(shard, &shard.shard.to_string()));
 }
 
 fn pools(s: &Scrape, each: impl FnMut(&PoolInfo)) {

@@ -2,7 +2,7 @@
 //! counts. It takes the lock of the state a few times, each time as long as `lee df` does, and
 //! loads nothing but the paths of schedules.
 
-use crate::admin::{CellStats, Df};
+use crate::admin::{CellStats, Df, ShardInfo};
 use crate::pools::Pool;
 use crate::shard::Shard;
 use crate::state::quota::Quota;
@@ -70,11 +70,14 @@ pub struct Figures {
     pub trim_bytes: u64,
     /// Bytes of all event logs.
     pub event_log_bytes: u64,
+    /// Each shard.
+    pub shards: Vec<ShardInfo>,
 }
 
 impl Figures {
     /// Adds those of another shard.
-    pub(crate) fn add(&mut self, other: Figures) {
+    pub(crate) fn add(&mut self, mut other: Figures) {
+        self.shards.append(&mut other.shards);
         self.stats.add(other.stats);
         self.df.add(other.df);
         self.commits.add_all(&other.commits);
@@ -121,6 +124,7 @@ impl Shard {
             dirty_bytes_max: self.log.dirty_bytes_max(),
             damaged_reads: self.log.damaged_reads(),
             cleaned_segments: c.cleaned_segments.load(Ordering::Relaxed),
+            shards: vec![self.info()],
             ..Figures::default()
         };
         let st = self.lock();

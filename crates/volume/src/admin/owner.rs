@@ -60,7 +60,7 @@ impl Request for OwnerLimit {
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<OwnerInfo, Failure> {
         let who = self.who;
         let volume = shard.volume_or_cell(self.volume.as_deref())?;
-        if volume.is_none() && shard.which.count > 1 {
+        if volume.is_none() && shard.has_neighbours() {
             let why = "a cell of several shards has no limits for all volumes together: name a volume";
             return Err(Failure::new(libc::EOPNOTSUPP, why));
         }

@@ -196,6 +196,7 @@ requests! {
     PoolRemove noted,
     Scrub noted,
     ScrubEvery noted,
+    ShardAdd noted,
     ShardList unnoted,
     SnapCreate unnoted,
     SnapList unnoted,

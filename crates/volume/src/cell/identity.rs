@@ -79,11 +79,6 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The same cell with so many shards, of which older programs know nothing.
-    pub fn of_shards(&self, shards: usize) -> Identity {
-        Identity { shards, format: FORMAT, ..self.clone() }
-    }
-
     /// The same cell in this format, if it has an older one: programs that do not know that cannot
     /// read what is written from now on.
     pub fn raised(&self, format: u32) -> Option<Identity> {

@@ -2,8 +2,13 @@
 
 use crate::admin::failure::{Failure, refused};
 use crate::cell::identity::{self, Identity};
+use crate::cell::shards;
+use crate::config::Config;
+use crate::remote;
 use leeward_bucket::Bucket;
+use leeward_env::Env;
 use leeward_env::disk::held::HeldDir;
+use leeward_fs::SHARDS_MAX;
 
 /// The map of the servers of a cell that several share.
 const MAP: &str = "servers/map";
@@ -21,6 +26,44 @@ pub(crate) enum KeptIdentity {
 }
 
 impl KeptIdentity {
+    /// How many shards the cell has when it is opened next; `None`: as many as it has.
+    pub fn shards(&self) -> Option<usize> {
+        match self {
+            KeptIdentity::Dir(_, kept) | KeptIdentity::Bucket(_, kept) => Some(kept.shards),
+            KeptIdentity::Nowhere | KeptIdentity::Closed => None,
+        }
+    }
+
+    /// Makes so many more shards, for the next opening, durably. How many there are then.
+    ///
+    /// # Errors
+    /// There would be too many; the disk's or the store's; the cell is closed.
+    pub fn add_shards(&mut self, env: &Env, config: &Config, more: usize) -> Result<usize, Failure> {
+        let before = self.shards().ok_or_else(being_closed)?;
+        let count = before.saturating_add(more);
+        if count > SHARDS_MAX {
+            let message = format!("the cell has {before} shards, and {SHARDS_MAX} are the most");
+            return Err(Failure { message, errno: libc::EINVAL });
+        }
+        match self {
+            KeptIdentity::Nowhere | KeptIdentity::Closed => return Err(being_closed()),
+            KeptIdentity::Dir(dir, kept) => {
+                (before..count).try_for_each(|shard| shards::make_in_dir(env, dir, config, shard))?;
+                let new = Identity { shards: count, ..kept.clone() };
+                identity::replace(dir, &new)?;
+                *kept = new;
+            }
+            KeptIdentity::Bucket(bucket, kept) => {
+                (before..count).try_for_each(|shard| remote::make_shard(env, bucket, config, shard))?;
+                let more = |there: &Identity| {
+                    (there.shards < count).then(|| Identity { shards: count, ..there.clone() })
+                };
+                *kept = replaced(bucket, kept, more)?;
+            }
+        }
+        Ok(count)
+    }
+
     /// Notes, durably, that the cell has this format, if it has an older one. The format that it
     /// has then.
     ///
@@ -30,31 +73,37 @@ impl KeptIdentity {
     pub fn raise(&mut self, format: u32) -> Result<u32, Failure> {
         match self {
             KeptIdentity::Nowhere => Ok(format),
-            KeptIdentity::Closed => {
-                let message = "the cell is being closed: try again where it is served next".to_owned();
-                Err(Failure { message, errno: libc::EAGAIN })
-            }
+            KeptIdentity::Closed => Err(being_closed()),
             KeptIdentity::Dir(dir, kept) => {
                 identity::raise(dir, kept, format)?;
                 *kept = kept.raised(format).unwrap_or_else(|| kept.clone());
                 Ok(kept.format)
             }
             KeptIdentity::Bucket(bucket, kept) => {
-                if let Some(raised) = kept.raised(format) {
-                    *kept = replaced(bucket, raised)?;
-                }
+                *kept = replaced(bucket, kept, |there| there.raised(format))?;
                 Ok(kept.format)
             }
         }
     }
 }
 
-/// Puts an identity in the place of an older one: what is there then. Where servers share the cell,
-/// one that has lost it meanwhile does not overwrite what a later one has written.
-fn replaced(bucket: &Bucket, raised: Identity) -> Result<Identity, Failure> {
+fn being_closed() -> Failure {
+    let message = "the cell is being closed: try again where it is served next".to_owned();
+    Failure { message, errno: libc::EAGAIN }
+}
+
+/// Changes the identity in a bucket (`None`: it is as it should be): what is there then. Where
+/// servers share the cell, one that has lost it meanwhile does not overwrite what a later one has
+/// written.
+fn replaced(
+    bucket: &Bucket,
+    kept: &Identity,
+    change: impl Fn(&Identity) -> Option<Identity>,
+) -> Result<Identity, Failure> {
+    let Some(changed) = change(kept) else { return Ok(kept.clone()) };
     if bucket.look(MAP).map_err(refused)?.is_none() {
-        bucket.replace(identity::NAME, raised.to_text()?.into()).map_err(refused)?;
-        return Ok(raised);
+        bucket.replace(identity::NAME, changed.to_text()?.into()).map_err(refused)?;
+        return Ok(changed);
     }
     let place = bucket.place().to_string();
     let at = format!("{place}/{}", identity::NAME);
@@ -65,14 +114,12 @@ fn replaced(bucket: &Bucket, raised: Identity) -> Result<Identity, Failure> {
         Ok((Identity::parse(&text, &at, &place)?, tag))
     };
     let (there, tag) = read()?;
-    let Some(raised) = there.raised(raised.format) else { return Ok(there) };
-    match bucket.swap(identity::NAME, raised.to_text()?.into(), &tag) {
-        Ok(_) => Ok(raised),
+    let Some(changed) = change(&there) else { return Ok(there) };
+    match bucket.swap(identity::NAME, changed.to_text()?.into(), &tag) {
+        Ok(_) => Ok(changed),
         // an answer may have been lost
-        Err(e) => read()
-            .ok()
-            .map(|(now, _)| now)
-            .filter(|now| now.format >= raised.format)
-            .ok_or_else(|| refused(e)),
+        Err(e) => {
+            read().ok().map(|(now, _)| now).filter(|now| change(now).is_none()).ok_or_else(|| refused(e))
+        }
     }
 }

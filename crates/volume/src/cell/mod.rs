@@ -5,7 +5,7 @@
 
 pub(crate) mod identity;
 pub(crate) mod kept_identity;
-mod shards;
+pub(crate) mod shards;
 pub(crate) mod turns;
 
 use crate::Config;

@@ -8,5 +8,7 @@ pub const FORMAT: u32 = 20;
 pub const FORMAT_KEPT: u32 = 18;
 /// The first format in which the record of a volume says what comparing a mirror has found.
 pub(crate) const FORMAT_COMPARED: u32 = 19;
+/// The first format in which a cell may have several shards.
+pub(crate) const FORMAT_SHARDS: u32 = 20;
 /// The first format whose journal has version 2.
 pub(crate) const FORMAT_JOURNAL_2: u32 = 8;

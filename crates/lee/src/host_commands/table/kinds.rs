@@ -86,6 +86,7 @@ const REQUESTS: &str = r#"
 {"request":"transfer-report","from":"1970-01-01","to":null}
 {"request":"user-set","name":"eve","disabled":true,"gids":null}
 {"request":"volume-demote","name":"VOLUME","snapshot":"s"}
+{"request":"shard-add","count":1}
 {"request":"shard-list"}
 {"request":"volume-create-in","name":"NEW","at":"/new","uid":0,"gid":0,"shard":0}
 {"request":"volume-move-data","name":"VOLUME","to":"default","wait":false}

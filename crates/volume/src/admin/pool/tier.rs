@@ -35,7 +35,7 @@ impl Request for PoolTier {
     type Reply = PoolInfo;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfo, Failure> {
-        if shard.which.count > 1 {
+        if shard.has_neighbours() {
             let why = "a cell of several shards has no tiers: their hot pools are one shard's each";
             return Err(Failure::new(libc::EOPNOTSUPP, why));
         }
