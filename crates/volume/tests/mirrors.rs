@@ -1,12 +1,18 @@
 //! What a cell knows of mirrors: what copies have proven, and what they lack.
 
-use crate::rig::{Rig, noise};
+use crate::rig::{Rig, engine, noise};
 use leeward_env::Ctx;
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Fs, Make, Op, SetAttr};
+use leeward_meta::Kv;
+use leeward_volume::Stored;
 use leeward_volume::admin::{
     self, Backlog, LimitOf, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven,
 };
+use leeward_volume::format::keys;
+use leeward_volume::format::mirrors::MirrorsRecord;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 const OTHER: &str = "standby.example.org:7433";
@@ -60,6 +66,36 @@ fn what_a_copy_has_proven_is_kept_as_long_as_the_mirror_is() {
     rig.reopen();
     assert_eq!(proven(&rig), [("one".to_owned(), None), ("two".to_owned(), None)]);
     assert_eq!(rig.findings(), []);
+}
+
+#[test]
+fn nothing_is_kept_of_a_mirror_that_is_removed_at_that_moment() {
+    const ROUNDS: i64 = 5000;
+    let rig = rig(&[]);
+    let (now, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let copy = |n: i64| format!("c{n}");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let n = now.load(Ordering::Relaxed);
+                let noted =
+                    rig.ask(&note(&copy(n), Some(Proven { snapshot: "mirror-1".into(), time_secs: n })));
+                if let Err(refused) = noted {
+                    assert_eq!(refused.errno, libc::ENOENT, "it is not there yet, or not any more");
+                }
+            }
+        });
+        for n in 0..ROUNDS {
+            now.store(n, Ordering::Relaxed);
+            rig.admin(&MirrorSet { mirror: mirror(&copy(n)) });
+            rig.admin(&MirrorUnset { volume: "v".into(), to: OTHER.into(), copy: copy(n) });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let volume = rig.cell.volume_named("v").expect("there is v");
+    rig.cell.close().expect("a clean close");
+    let kept = engine(&rig.env, &rig.disk).get(&keys::mirrors(volume)).expect("read").expect("a record");
+    assert_eq!(MirrorsRecord::decode(&kept), Ok(MirrorsRecord::default()));
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, dates};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Error, NodeId, Result};
+use std::convert::Infallible;
 
 /// Names of snapshots that mirrors have taken begin with this.
 pub const OF_MIRRORS: &str = "mirror-";
@@ -169,16 +170,34 @@ impl Shard {
     /// Changes what is kept of a volume's mirrors; whether that is another now. The next commit
     /// makes it durable.
     pub(crate) fn keep_of_mirrors(&self, volume: u32, change: impl Fn(&mut MirrorsRecord)) -> Result<bool> {
+        let changed = self.keep_of_mirrors_if(volume, |_, record| {
+            change(record);
+            Ok::<(), Infallible>(())
+        })?;
+        let Ok(is_other) = changed;
+        Ok(is_other)
+    }
+
+    /// [`Shard::keep_of_mirrors`], if `change` does not refuse it, which sees the volume as it is
+    /// at that moment.
+    pub(crate) fn keep_of_mirrors_if<E>(
+        &self,
+        volume: u32,
+        change: impl Fn(&VolumeRecord, &mut MirrorsRecord) -> std::result::Result<(), E>,
+    ) -> Result<std::result::Result<bool, E>> {
         self.transact(&Ctx::system(), |tx| {
+            let v = tx.st.volumes.get(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
             let before = tx.st.mirrors.get(&volume).cloned().unwrap_or_default();
             let mut record = before.clone();
-            change(&mut record);
+            if let Err(refused) = change(v, &mut record) {
+                return Ok(Err(refused));
+            }
             let is_other = record != before;
             if is_other {
                 tx.put(keys::mirrors(volume), record.encode());
                 tx.then(Effect::Mirrors(volume, record));
             }
-            Ok(is_other)
+            Ok(Ok(is_other))
         })
     }
 
