@@ -136,13 +136,17 @@ fn with_copy() -> Rig {
 
 /// Sends a snapshot of `v` to the copy, every minute as it says.
 fn bring(from: &Rig, name: &str, to: &Rig) {
+    bring_every(from, name, to, 60);
+}
+
+fn bring_every(from: &Rig, name: &str, to: &Rig, every_secs: u32) {
     from.admin(&admin::SnapCreate { path: "/v".into(), name: name.into() });
     let shown = to.admin(&admin::VolumeShow { name: "c".into() }).copy.and_then(|copy| copy.snapshot);
     let file = tempfile::tempfile().expect("a file");
     let pipe = admin::Pipe::of(&file);
     let send = admin::SnapSend { volume: "v".into(), name: name.into(), from: shown, part: None, pipe };
     from.admin(&send);
-    let sender = admin::Sender { cell: "site-a".into(), every_secs: 60 };
+    let sender = admin::Sender { cell: "site-a".into(), every_secs };
     let pipe = admin::Pipe::of(&file);
     to.admin(&admin::SnapReceive { volume: "c".into(), pipe, instead: false, sender });
 }
@@ -161,7 +165,13 @@ fn a_copy_says_how_old_it_is_and_where_it_came_from_also_when_it_is_none_any_mor
     bring(&from, "one", &to);
     let taken = from.now_secs();
     advance(170);
-    let origin = admin::Origin { cell: "site-a".into(), volume: "v".into(), every_secs: 60, promoted: None };
+    let origin = admin::Origin {
+        cell: "site-a".into(),
+        volume: "v".into(),
+        every_secs: 60,
+        promoted: None,
+        detached_secs: None,
+    };
     to.reopen();
     let young = status(&to);
     assert_eq!((young.snapshot.as_deref(), young.late, &young.origin), (Some("one"), false, &origin));
@@ -182,6 +192,45 @@ fn a_copy_says_how_old_it_is_and_where_it_came_from_also_when_it_is_none_any_mor
     to.admin(&admin::VolumeRemove { name: "c".into() });
     assert_eq!(to.admin(&admin::CopyList).copies, []);
     to.reopen();
+    to.clean();
+}
+
+#[test]
+fn a_copy_whose_mirror_was_removed_is_not_waited_for_until_one_fills_it_again() {
+    let (from, mut to) = (rig(&[]), with_copy());
+    let status = |rig: &Rig| rig.admin(&admin::CopyList).copies.remove(0);
+    let detach = |rig: &Rig, from: Option<&str>| {
+        rig.ask(&admin::CopyDetach { name: "c".into(), from: from.map(Into::into) })
+    };
+    from.file("v/f", b"some");
+    bring(&from, "one", &to);
+    to.env.advance(Duration::from_secs(300));
+    assert!(status(&to).late);
+    let another = detach(&to, Some("site-b")).expect_err("it comes from another cell");
+    assert_eq!((another.errno, status(&to).late), (libc::EBUSY, true), "{}", another.message);
+
+    let detached = to.now_secs();
+    assert!(detach(&to, Some("site-a")).is_ok());
+    to.env.advance(Duration::from_secs(300));
+    assert!(detach(&to, None).is_ok(), "by an operator, and again");
+    to.reopen();
+    let left = status(&to);
+    assert_eq!((left.late, left.snapshot.as_deref()), (false, Some("one")));
+    assert_eq!((left.origin.detached_secs, left.origin.every_secs), (Some(detached), 60));
+    assert_eq!(to.make("c/g", Make::File).err(), Some(Error::ReadOnly));
+
+    // by hand: nobody says that more comes
+    bring_every(&from, "two", &to, 0);
+    assert_eq!(status(&to).origin.detached_secs, Some(detached));
+    bring(&from, "three", &to);
+    to.env.advance(Duration::from_secs(300));
+    let again = status(&to);
+    assert_eq!((again.late, again.origin.detached_secs), (true, None));
+
+    assert!(detach(&to, None).is_ok());
+    to.admin(&admin::VolumePromote { name: "c".into(), handed_over: None });
+    assert_eq!(status(&to).origin.detached_secs, None, "it is no copy any more");
+    assert_eq!(detach(&to, None).expect_err("a volume of its own").errno, libc::EEXIST);
     to.clean();
 }
 

@@ -965,7 +965,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 49] = [
+    const FOR_OPERATORS: [&str; 50] = [
         "TransferNote",
         "TransferReport",
         "GroupRange",
@@ -975,6 +975,7 @@ mod tests {
         "VolumeDemote",
         "CopyCreate",
         "CopyList",
+        "CopyDetach",
         "CopyLimits",
         "LimitList",
         "MirrorSet",

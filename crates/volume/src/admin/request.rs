@@ -153,6 +153,7 @@ requests! {
     VolumeDemote noted,
     CopyCreate noted,
     CopyList unnoted,
+    CopyDetach noted,
     CopyLimits unnoted,
     LimitList unnoted,
     MirrorSet noted,

@@ -201,18 +201,25 @@ impl Shard {
         })
     }
 
-    /// Keeps where a copy comes from.
+    /// Keeps where a copy comes from. A mirror, which says its interval, takes up a copy again
+    /// whose mirror was removed.
     pub(super) fn note_origin(&self, volume: u32, sender: &Sender, of: &str) -> Result<()> {
         let short = |text: &str| text[..text.floor_char_boundary(ORIGIN_BYTES_MAX)].to_owned();
         let Sender { cell, every_secs } = sender;
-        let origin =
-            OriginRecord { cell: short(cell), volume: short(of), every_secs: *every_secs, promoted: None };
+        let origin = OriginRecord {
+            cell: short(cell),
+            volume: short(of),
+            every_secs: *every_secs,
+            ..OriginRecord::default()
+        };
         self.keep_of_mirrors(volume, |kept| {
+            let mut origin = origin.clone();
             let before = kept.origin.take().filter(|before| before.promoted.is_none());
-            let known = before.map_or(0, |before| before.every_secs);
             // an older version, and a pipe, say no interval
-            let every_secs = if origin.every_secs > 0 { origin.every_secs } else { known };
-            kept.origin = Some(OriginRecord { every_secs, ..origin.clone() });
+            if let Some(before) = before.filter(|_| origin.every_secs == 0) {
+                (origin.every_secs, origin.detached_secs) = (before.every_secs, before.detached_secs);
+            }
+            kept.origin = Some(origin);
         })
         .map(drop)
     }
@@ -229,7 +236,8 @@ impl Shard {
         };
         self.keep_of_mirrors(volume, |kept| {
             if has_received || kept.origin.is_some() {
-                kept.origin.get_or_insert_default().promoted = Some(promoted.clone());
+                let origin = kept.origin.get_or_insert_default();
+                (origin.promoted, origin.detached_secs) = (Some(promoted.clone()), None);
             }
         })
         .map(drop)
