@@ -1,7 +1,7 @@
 //! What a cell knows of mirrors: what copies have proven, and what they lack.
 
 use crate::rig::{Rig, engine, noise};
-use leeward_env::Ctx;
+use leeward_env::{Ctx, Env};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Fs, Make, Op, SetAttr};
 use leeward_meta::Kv;
@@ -321,5 +321,40 @@ fn quotas_travel_and_bind_once_the_copy_is_promoted() {
     let again =
         to.ask(&admin::CopyLimits { name: "c".into(), from: LimitOf::Dir(0), to: None, limits: vec![] });
     assert_eq!(again.expect_err("it is no copy any more").errno, libc::EEXIST);
+    to.clean();
+}
+
+/// Each limit may lack a record. What is done again then must not be all the limits there are.
+#[test]
+fn the_time_that_limits_take_does_not_grow_with_all_others() {
+    const DIRS: u64 = 500;
+    let (from, mut to, clock) = (rig(&[]), with_copy(), Env::real());
+    (0..DIRS).for_each(|n| _ = from.dir(&format!("v/{n}")));
+    bring(&from, "one", &to);
+    let dirs: Vec<u64> = (0..DIRS).map(|n| from.at(&format!("v/{n}")).expect("there").inode()).collect();
+    let give = |to: &Rig, range: (LimitOf, Option<LimitOf>), limits: Vec<admin::Limit>| {
+        to.admin(&admin::CopyLimits { name: "c".into(), from: range.0, to: range.1, limits });
+    };
+    let users = |count| (0..count).map(|id| admin::Limit { of: LimitOf::User(id), bytes: 4096, files: 0 });
+    give(&to, (LimitOf::User(0), None), users(30_000).collect());
+    to.reopen();
+    let begun = clock.now();
+    let all = to.admin(&admin::LimitList { volume: "c".into() }).limits;
+    let listed = clock.now() - begun;
+    assert_eq!(all, users(30_000).collect::<Vec<_>>());
+    let begun = clock.now();
+    let quotas = dirs.iter().map(|dir| admin::Limit { of: LimitOf::Dir(*dir), bytes: 4096, files: 0 });
+    give(&to, (LimitOf::Dir(0), Some(LimitOf::User(0))), quotas.collect());
+    let given = clock.now() - begun;
+    assert_eq!(to.admin(&admin::LimitList { volume: "c".into() }).limits.len(), 30_500);
+    assert!(given < 100 * listed, "{given} ns beside {listed} ns for all that are there");
+
+    // a part without limits takes away what there is in it
+    give(&to, (LimitOf::User(10), Some(LimitOf::User(29_990))), vec![]);
+    let nowhere = LimitOf::Dir(u64::MAX);
+    for bytes in [0, 1] {
+        give(&to, (nowhere, Some(LimitOf::User(0))), vec![admin::Limit { of: nowhere, bytes, files: 0 }]);
+    }
+    assert_eq!(to.admin(&admin::LimitList { volume: "c".into() }).limits.len(), 520);
     to.clean();
 }
