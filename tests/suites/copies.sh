@@ -372,7 +372,55 @@ a_mirror_on_this_machine() {
   lee mirror run vol --to "$THERE"
   mirrored local
   lee mirror remove vol --to "$THERE"
+  there mirror status local | grep -q '^local .* detached '
   [ -e "$WORK/there/mnt/local/big" ]
+}
+
+# left_is STATE: how the other cell says that the copy is.
+left_is() {
+  there mirror status left >"$WORK/status"
+  grep -q "^left  *left  *[a-z]*  *1h  *$1 " "$WORK/status" || { cat "$WORK/status"; return 1; }
+}
+has_sent_left() { [ "$(lee mirror status left --json | sed -n 's/.*"sent_bytes":\([0-9]*\).*/\1/p')" -gt "$1" ]; }
+
+# The other cell hears that a mirror is removed, also in the midst of a pass; else it is told there.
+a_removed_mirror_is_not_waited_for() {
+  local token running
+  lee volume create left
+  echo one >"$MNT/left/file"
+  token=$(there host add leaver --mirror --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  lee mirror add left --to "127.0.0.1:$PORT" --every 1h --limit 1M --token "$token"
+  lee mirror run left
+  left_is copy
+  dd if=/dev/urandom of="$MNT/left/big" bs=1M count=60 status=none
+  lee mirror run left >"$WORK/run" 2>&1 &
+  running=$!
+  wait_for 30 has_sent_left $((1 << 20))
+  lee mirror remove left >"$WORK/removed"
+  if wait "$running"; then return 1; fi
+  if grep NOTE "$WORK/removed"; then return 1; fi
+  left_is detached
+  grep -q '^NOTE nothing newer comes for the copy left: its mirror was removed ' "$WORK/status"
+  there volume show left | grep -q '^copy .*; its mirror was removed '
+  [ "$(cat "$WORK/there/mnt/left/file")" = one ]
+  if touch "$WORK/there/mnt/left/new" 2>/dev/null; then return 1; fi
+  # added again, it goes on with the same copy
+  token=$(there host invite leaver --json | sed -n 's/.*"token":"\([^"]*\)".*/\1/p')
+  lee mirror add left --to "127.0.0.1:$PORT" --every 1h --token "$token"
+  lee mirror run left
+  left_is copy
+  cmp "$MNT/left/big" "$WORK/there/mnt/left/big"
+  # one that cannot be reached is told by hand
+  there down >>"$WORK/there.log"
+  lee mirror remove left >"$WORK/removed"
+  grep -q 'NOTE .* was not told .*: run lee mirror detach left there' "$WORK/removed" || { cat "$WORK/removed"; return 1; }
+  there_up
+  left_is copy
+  there mirror detach left
+  left_is detached
+  there mirror promote left
+  echo two >"$WORK/there/mnt/left/file"
+  there fsck
 }
 
 a_promoted_copy_is_said() {
@@ -619,7 +667,7 @@ there_up
 # COPIES_CASES: only these, which need nothing of others.
 if [ -z "${COPIES_CASES:-}" ]; then run everything_travels everything_travels; fi
 for case in ${COPIES_CASES:-changes_travel a_renamed_tree_is_a_few_bytes nobody_changes_it killed_at_any_time a_sender_that_is_killed by_the_script promoted \
-  a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_age_is_known_while_the_other_cell_is_away the_copy_alone_says_how_old_it_is its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_promoted_copy_is_said \
+  a_mirror_is_let_in_by_a_token a_reader_of_the_copy_reads_on a_difference_is_not_forgotten its_age_is_known_while_the_other_cell_is_away the_copy_alone_says_how_old_it_is its_host_does_nothing_else a_mirror_goes_on_after_kills a_mirror_on_this_machine a_removed_mirror_is_not_waited_for a_promoted_copy_is_said \
   roles_change_back what_a_cut_switch_left_stays roles_are_switched killed_while_roles_change a_stream_that_was_cut_goes_on a_mirror_goes_on_after_everything}; do
   run "$case" "$case"
 done

@@ -80,6 +80,13 @@ impl Drop for Running {
 #[test]
 fn wrong_usage_is_explained() {
     say(&["import", "nas:/home", "/tmp"]).bad(2, &["another machine", "mount -o ro nas:/home", "sshfs"]);
+    // NFS takes neither a user nor a path from a home
+    for by_ssh in ["bob@nas:/home", "nas:data"] {
+        let said = say(&["import", by_ssh, "/tmp"]);
+        assert!(!said.err.contains("NFS"), "{}", said.err);
+        said.bad(2, &["another machine", &format!("`sshfs -o ro {by_ssh} /mnt`")]);
+    }
+    say(&["import", "s3://bucket/prefix", "/tmp"]).bad(2, &["is a URL", "mounted here", "rclone mount"]);
     say(&["import", "/etc", "/no/such/place"]).bad(1, &["/no/such/place", "lee volume create"]);
     say(&["import", "/no/such/place", "/tmp"]).bad(1, &["/no/such/place", "no such file"]);
     say(&["import", "/etc/passwd", "/tmp"]).bad(1, &["it is no directory"]);

@@ -5,7 +5,6 @@
 
 use crate::rig;
 use crate::rig::held::Held;
-use crate::rig::latch::Latch;
 use crate::rig::proxy::{Proxy, WHOLE};
 use crate::rig::raw::{HELLO, Raw, root, slot};
 use crate::rig::{Random, Rig, lookup, make, seed, user, write};
@@ -20,12 +19,10 @@ use leeward_fs::{
 use leeward_remote::message::{Behind, Call, Hello, Refusal, SessionId, Slot, Standing, ToClient, ToServer};
 use leeward_remote::{Client, Grant, UnflushedFigures};
 use leeward_vfs::Backend;
-use leeward_volume::Cell;
 use leeward_volume::admin::{OwnerLimit, QuotaSet, SnapCreate, VolumeCreate, VolumeDemote};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const ROOT: NodeId = NodeId::ROOT;
@@ -59,16 +56,11 @@ fn alone(rig: &Rig, name: &str) -> (Client, Proxy, NodeId) {
     (client, proxy, dir)
 }
 
-/// A cell whose sessions a test holds up.
-fn held_cell(cell: &Arc<Cell>) -> Arc<Held> {
-    Arc::new(Held { cell: cell.clone(), latch: Latch::default(), hides_durable: AtomicBool::new(false) })
-}
-
 /// It rises with what programs were told, however that is sent, and falls to nothing.
 #[test]
 fn the_server_counts_what_is_not_durable() {
     let mut held = None;
-    let rig = Rig::with_sessions(|cell| held.insert(held_cell(cell)).clone());
+    let rig = Rig::with_sessions(|cell| held.insert(Held::of(cell)).clone());
     let held = held.expect("a rig");
     let (a, proxy, dir) = alone(&rig, "alone");
     let figures = || {
@@ -349,7 +341,7 @@ fn a_silent_client_loses_what_it_has_told_and_says_so() {
 #[test]
 fn a_client_that_is_back_is_not_noted_as_away_though_it_loses_its_leases_meanwhile() {
     let mut held = None;
-    let rig = Rig::with_sessions(|cell| held.insert(held_cell(cell)).clone());
+    let rig = Rig::with_sessions(|cell| held.insert(Held::of(cell)).clone());
     let latch = &held.as_ref().expect("a rig").latch;
     let (a, proxy, dir) = alone(&rig, "alone");
     let session = || {

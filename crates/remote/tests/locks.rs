@@ -3,6 +3,7 @@
 
 use crate::rig;
 use crate::rig::fake::{Fake, Peer};
+use crate::rig::held::Held;
 use crate::rig::latch::Over;
 use crate::rig::proxy::{Fate, Proxy, WHOLE};
 use crate::rig::raw::{HELLO, Raw, root, slot, tls};
@@ -773,6 +774,30 @@ fn a_machine_that_has_lost_a_lock_changes_nothing_until_it_knows() {
     assert!(raw.call(slot(1, 4), root(), Op::GetAttr { node }).is_ok());
     raw.say(&ToServer::HeedsLocks);
     assert_eq!(raw.call(slot(1, 5), root(), write(node)), Ok(Reply::Written(1)));
+}
+
+/// One that comes back before it is durable that it may have lost a lock keeps it, and does not
+/// wait for that.
+#[test]
+fn a_machine_that_comes_back_while_a_lock_is_being_taken_keeps_it() {
+    let mut held = None;
+    let rig = Rig::with_sessions(|cell| held.insert(Held::of(cell)).clone());
+    let held = held.expect("a rig");
+    let (_proxy, _a, b, node) = steady(&rig);
+    let (_raw, session) = silent(&rig, VERSION, node);
+    held.syncs.shut();
+    let waits = Machine::of(&b).wait(F, node, Exclusive);
+    held.syncs.is_reached();
+    let mut raw = come_back(&rig, session);
+    assert!(held.syncs.holds(), "it has waited for that");
+    assert!(matches!(raw.hear(), Ok(ToClient::Ready)), "it has lost nothing");
+    held.syncs.open();
+    waits.still_waits();
+    let write = Op::Write { node, offset: 0, data: b"x" };
+    assert_eq!(raw.call(slot(1, 1), root(), write), Ok(Reply::Written(1)));
+    let unlock = LockCall::Unlock { node, owner: F, range: LockRange::ALL };
+    assert_eq!(say(&mut raw, 0, 2, unlock), Ok(Reply::Done));
+    waits.is_answered().expect("it was given up");
 }
 
 /// What its programs had asked for under the lock is not done after others have had it.

@@ -628,7 +628,8 @@ fn errors_have_these_numbers() {
         assert_eq!(format!("{error:?}"), *name);
         pin(&error, &format!("{number:02x}"));
     }
-    only_kinds::<Error>(0..2 + NUMBERS.len() as u8);
+    pin(&Error::Elsewhere(NodeId(0x0102)), "ff 0201000000000000");
+    only_kinds::<Error>((0..2 + NUMBERS.len() as u8).chain([0xff]));
 }
 
 #[test]

@@ -1,12 +1,18 @@
 //! What a cell knows of mirrors: what copies have proven, and what they lack.
 
-use crate::rig::{Rig, noise};
-use leeward_env::Ctx;
+use crate::rig::{Rig, engine, noise};
+use leeward_env::{Ctx, Env};
 use leeward_fs::flows::UserOrGroup;
 use leeward_fs::{Error, Fs, Make, Op, SetAttr};
+use leeward_meta::Kv;
+use leeward_volume::Stored;
 use leeward_volume::admin::{
     self, Backlog, LimitOf, MirrorInfo, MirrorProven, MirrorSet, MirrorUnset, Proven,
 };
+use leeward_volume::format::keys;
+use leeward_volume::format::mirrors::MirrorsRecord;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 const OTHER: &str = "standby.example.org:7433";
@@ -63,6 +69,36 @@ fn what_a_copy_has_proven_is_kept_as_long_as_the_mirror_is() {
 }
 
 #[test]
+fn nothing_is_kept_of_a_mirror_that_is_removed_at_that_moment() {
+    const ROUNDS: i64 = 5000;
+    let rig = rig(&[]);
+    let (now, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let copy = |n: i64| format!("c{n}");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let n = now.load(Ordering::Relaxed);
+                let noted =
+                    rig.ask(&note(&copy(n), Some(Proven { snapshot: "mirror-1".into(), time_secs: n })));
+                if let Err(refused) = noted {
+                    assert_eq!(refused.errno, libc::ENOENT, "it is not there yet, or not any more");
+                }
+            }
+        });
+        for n in 0..ROUNDS {
+            now.store(n, Ordering::Relaxed);
+            rig.admin(&MirrorSet { mirror: mirror(&copy(n)) });
+            rig.admin(&MirrorUnset { volume: "v".into(), to: OTHER.into(), copy: copy(n) });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let volume = rig.cell.volume_named("v").expect("there is v");
+    rig.cell.close().expect("a clean close");
+    let kept = engine(&rig.env, &rig.disk).get(&keys::mirrors(volume)).expect("read").expect("a record");
+    assert_eq!(MirrorsRecord::decode(&kept), Ok(MirrorsRecord::default()));
+}
+
+#[test]
 fn what_a_copy_lacks_is_counted() {
     let rig = rig(&["one"]);
     let lacks = || rig.admin(&admin::MirrorList).mirrors.remove(0).lacks;
@@ -100,13 +136,17 @@ fn with_copy() -> Rig {
 
 /// Sends a snapshot of `v` to the copy, every minute as it says.
 fn bring(from: &Rig, name: &str, to: &Rig) {
+    bring_every(from, name, to, 60);
+}
+
+fn bring_every(from: &Rig, name: &str, to: &Rig, every_secs: u32) {
     from.admin(&admin::SnapCreate { path: "/v".into(), name: name.into() });
     let shown = to.admin(&admin::VolumeShow { name: "c".into() }).copy.and_then(|copy| copy.snapshot);
     let file = tempfile::tempfile().expect("a file");
     let pipe = admin::Pipe::of(&file);
     let send = admin::SnapSend { volume: "v".into(), name: name.into(), from: shown, part: None, pipe };
     from.admin(&send);
-    let sender = admin::Sender { cell: "site-a".into(), every_secs: 60 };
+    let sender = admin::Sender { cell: "site-a".into(), every_secs };
     let pipe = admin::Pipe::of(&file);
     to.admin(&admin::SnapReceive { volume: "c".into(), pipe, instead: false, sender });
 }
@@ -125,7 +165,13 @@ fn a_copy_says_how_old_it_is_and_where_it_came_from_also_when_it_is_none_any_mor
     bring(&from, "one", &to);
     let taken = from.now_secs();
     advance(170);
-    let origin = admin::Origin { cell: "site-a".into(), volume: "v".into(), every_secs: 60, promoted: None };
+    let origin = admin::Origin {
+        cell: "site-a".into(),
+        volume: "v".into(),
+        every_secs: 60,
+        promoted: None,
+        detached_secs: None,
+    };
     to.reopen();
     let young = status(&to);
     assert_eq!((young.snapshot.as_deref(), young.late, &young.origin), (Some("one"), false, &origin));
@@ -146,6 +192,45 @@ fn a_copy_says_how_old_it_is_and_where_it_came_from_also_when_it_is_none_any_mor
     to.admin(&admin::VolumeRemove { name: "c".into() });
     assert_eq!(to.admin(&admin::CopyList).copies, []);
     to.reopen();
+    to.clean();
+}
+
+#[test]
+fn a_copy_whose_mirror_was_removed_is_not_waited_for_until_one_fills_it_again() {
+    let (from, mut to) = (rig(&[]), with_copy());
+    let status = |rig: &Rig| rig.admin(&admin::CopyList).copies.remove(0);
+    let detach = |rig: &Rig, from: Option<&str>| {
+        rig.ask(&admin::CopyDetach { name: "c".into(), from: from.map(Into::into) })
+    };
+    from.file("v/f", b"some");
+    bring(&from, "one", &to);
+    to.env.advance(Duration::from_secs(300));
+    assert!(status(&to).late);
+    let another = detach(&to, Some("site-b")).expect_err("it comes from another cell");
+    assert_eq!((another.errno, status(&to).late), (libc::EBUSY, true), "{}", another.message);
+
+    let detached = to.now_secs();
+    assert!(detach(&to, Some("site-a")).is_ok());
+    to.env.advance(Duration::from_secs(300));
+    assert!(detach(&to, None).is_ok(), "by an operator, and again");
+    to.reopen();
+    let left = status(&to);
+    assert_eq!((left.late, left.snapshot.as_deref()), (false, Some("one")));
+    assert_eq!((left.origin.detached_secs, left.origin.every_secs), (Some(detached), 60));
+    assert_eq!(to.make("c/g", Make::File).err(), Some(Error::ReadOnly));
+
+    // by hand: nobody says that more comes
+    bring_every(&from, "two", &to, 0);
+    assert_eq!(status(&to).origin.detached_secs, Some(detached));
+    bring(&from, "three", &to);
+    to.env.advance(Duration::from_secs(300));
+    let again = status(&to);
+    assert_eq!((again.late, again.origin.detached_secs), (true, None));
+
+    assert!(detach(&to, None).is_ok());
+    to.admin(&admin::VolumePromote { name: "c".into(), handed_over: None });
+    assert_eq!(status(&to).origin.detached_secs, None, "it is no copy any more");
+    assert_eq!(detach(&to, None).expect_err("a volume of its own").errno, libc::EEXIST);
     to.clean();
 }
 
@@ -236,5 +321,40 @@ fn quotas_travel_and_bind_once_the_copy_is_promoted() {
     let again =
         to.ask(&admin::CopyLimits { name: "c".into(), from: LimitOf::Dir(0), to: None, limits: vec![] });
     assert_eq!(again.expect_err("it is no copy any more").errno, libc::EEXIST);
+    to.clean();
+}
+
+/// Each limit may lack a record. What is done again then must not be all the limits there are.
+#[test]
+fn the_time_that_limits_take_does_not_grow_with_all_others() {
+    const DIRS: u64 = 500;
+    let (from, mut to, clock) = (rig(&[]), with_copy(), Env::real());
+    (0..DIRS).for_each(|n| _ = from.dir(&format!("v/{n}")));
+    bring(&from, "one", &to);
+    let dirs: Vec<u64> = (0..DIRS).map(|n| from.at(&format!("v/{n}")).expect("there").inode()).collect();
+    let give = |to: &Rig, range: (LimitOf, Option<LimitOf>), limits: Vec<admin::Limit>| {
+        to.admin(&admin::CopyLimits { name: "c".into(), from: range.0, to: range.1, limits });
+    };
+    let users = |count| (0..count).map(|id| admin::Limit { of: LimitOf::User(id), bytes: 4096, files: 0 });
+    give(&to, (LimitOf::User(0), None), users(30_000).collect());
+    to.reopen();
+    let begun = clock.now();
+    let all = to.admin(&admin::LimitList { volume: "c".into() }).limits;
+    let listed = clock.now() - begun;
+    assert_eq!(all, users(30_000).collect::<Vec<_>>());
+    let begun = clock.now();
+    let quotas = dirs.iter().map(|dir| admin::Limit { of: LimitOf::Dir(*dir), bytes: 4096, files: 0 });
+    give(&to, (LimitOf::Dir(0), Some(LimitOf::User(0))), quotas.collect());
+    let given = clock.now() - begun;
+    assert_eq!(to.admin(&admin::LimitList { volume: "c".into() }).limits.len(), 30_500);
+    assert!(given < 100 * listed, "{given} ns beside {listed} ns for all that are there");
+
+    // a part without limits takes away what there is in it
+    give(&to, (LimitOf::User(10), Some(LimitOf::User(29_990))), vec![]);
+    let nowhere = LimitOf::Dir(u64::MAX);
+    for bytes in [0, 1] {
+        give(&to, (nowhere, Some(LimitOf::User(0))), vec![admin::Limit { of: nowhere, bytes, files: 0 }]);
+    }
+    assert_eq!(to.admin(&admin::LimitList { volume: "c".into() }).limits.len(), 520);
     to.clean();
 }

@@ -131,13 +131,24 @@ fn source(path: &Path) -> Result<PathBuf, Fail> {
     let bytes = path.as_os_str().as_bytes();
     let colon = bytes.iter().position(|b| *b == b':');
     if colon.is_some_and(|colon| colon > 0 && !bytes[..colon].contains(&b'/')) && !path.exists() {
-        let there = path.display();
-        return Err(Fail::usage(format!(
-            "{there}: is on another machine, and only what is mounted here can be imported: mount it (NFS: `mount \
-             -o ro {there} /mnt`; by ssh: `sshfs -o ro {there} /mnt`), then `lee import /mnt TARGET`"
-        )));
+        return Err(Fail::usage(elsewhere(&path.display().to_string())));
     }
     Err(Fail::new(format!("{}: cannot be imported from: {failed}", path.display())))
+}
+
+/// That a source is not on this machine, and how it comes to be.
+fn elsewhere(there: &str) -> String {
+    let (host, at) = there.split_once(':').unwrap_or_default();
+    let (what, how) = if at.starts_with("//") {
+        ("a URL", "with `rclone mount --read-only`, for example".into())
+    } else if host.contains('@') || !at.starts_with('/') {
+        ("on another machine", format!("`sshfs -o ro {there} /mnt`"))
+    } else {
+        ("on another machine", format!("NFS: `mount -o ro {there} /mnt`; by ssh: `sshfs -o ro {there} /mnt`"))
+    };
+    format!(
+        "{there}: is {what}, and only what is mounted here can be imported: mount it ({how}), then `lee import /mnt TARGET`"
+    )
 }
 
 /// The target as a path without symbolic links.

@@ -40,6 +40,7 @@ Examples:
   lee mirror verify home
   lee mirror switch home            programs write there from now on, and the volume here is the copy
   lee mirror promote home           in the other cell, when this one is lost
+  lee mirror detach home            there, when the mirror here is removed and could not tell it
 ";
 
 /// The variable that hides a token.
@@ -73,7 +74,18 @@ enum Action {
         yes: bool,
     },
     /// Keep a copy up to date no more; the copy stays
+    ///
+    /// The other cell is told, and does not wait for anything newer from then on. If it cannot be
+    /// reached, run `lee mirror detach` there.
     Remove(OneArgs),
+    /// Wait for nothing newer for a copy in this cell: its mirror was removed, or its cell is gone
+    ///
+    /// The copy stays what it is, and can be promoted. It is not late any more, so no alarm comes.
+    /// When a mirror fills it again, that is taken back.
+    Detach {
+        /// The copy
+        name: String,
+    },
     /// Make a copy in this cell a volume that can be changed, as the snapshot that it shows
     Promote {
         /// The copy
@@ -162,15 +174,12 @@ pub fn run(invocation: &Invocation, args: Args) -> Result<(), Fail> {
         }
         Action::Remove(args) => {
             let all = ask(invocation, MirrorCall::Remove { which: args.which()? })?;
-            show(invocation, &all, || {
-                lines(&all, |m| {
-                    format!(
-                        "{} is not kept up to date any more; it stays. Snapshots {} of volume {} may be removed",
-                        copy_of(m),
-                        proven(m),
-                        printable(&m.mirror.volume)
-                    )
-                })
+            show(invocation, &all, || lines(&all, removed))
+        }
+        Action::Detach { name } => {
+            let copy = invocation.ask("mirror detach", &admin::CopyDetach { name, from: None })?;
+            output::reply(invocation.format, &copy, || {
+                format!("nothing newer is waited for in the copy {}; it stays", printable(&copy.name))
             })
         }
         Action::Promote { name, yes } => {
@@ -336,6 +345,21 @@ fn sent(m: &MirrorStatus) -> String {
     )
 }
 
+fn removed(m: &MirrorStatus) -> String {
+    let (to, volume) = (printable(&m.mirror.to), printable(&m.mirror.volume));
+    let note = m.not_detached.as_ref().map_or_else(String::new, |why| {
+        let (why, copy) = (printable(why), printable(&m.mirror.copy));
+        format!(
+            "\nNOTE {to} was not told ({why}), and will say that the copy is late: run lee mirror detach {copy} there"
+        )
+    });
+    format!(
+        "{} is not kept up to date any more; it stays. Snapshots {} of volume {volume} may be removed{note}",
+        copy_of(m),
+        proven(m)
+    )
+}
+
 fn switched(m: &MirrorStatus) -> String {
     let pause =
         m.pause_ms.map_or_else(String::new, |ms| format!("; nobody could write for {} ms", size::count(ms)));
@@ -423,6 +447,7 @@ fn copies_here(copies: &[CopyStatus], now: i64) -> String {
             match &copy.origin.promoted {
                 Some(_) => "promoted".into(),
                 None if copy.late => "late".into(),
+                None if copy.origin.detached_secs.is_some() => "detached".into(),
                 None => "copy".into(),
             },
             age,
@@ -435,6 +460,12 @@ fn copies_here(copies: &[CopyStatus], now: i64) -> String {
     for copy in copies {
         if let Some(promoted) = &copy.origin.promoted {
             text.push_str(&format!("NOTE {}\n", volume::promoted(&copy.volume, &copy.origin, promoted)));
+        } else if let Some(secs) = copy.origin.detached_secs {
+            text.push_str(&format!(
+                "NOTE nothing newer comes for the copy {}: its mirror was removed {}\n",
+                printable(&copy.volume),
+                when::utc(secs)
+            ));
         }
     }
     text

@@ -368,7 +368,11 @@ fn copy_of(volume: &VolumeInfo) -> String {
         None => "has received nothing yet".into(),
     };
     let from = volume.origin.as_ref().map_or_else(String::new, |origin| format!("; {}", came_from(origin)));
-    format!("{shown}{from}{}", if copy.receiving { "; a part of a newer one has come" } else { "" })
+    let detached = volume.origin.as_ref().and_then(|origin| origin.detached_secs);
+    let detached =
+        detached.map_or_else(String::new, |secs| format!("; its mirror was removed {}", when::utc(secs)));
+    let part = if copy.receiving { "; a part of a newer one has come" } else { "" };
+    format!("{shown}{from}{detached}{part}")
 }
 
 /// Where a copy comes from.

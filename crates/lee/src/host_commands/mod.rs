@@ -965,7 +965,7 @@ mod tests {
 
     /// Every request that is for operators only. A new request is put here, or into [`ALLOWED`]
     /// with its check.
-    const FOR_OPERATORS: [&str; 52] = [
+    const FOR_OPERATORS: [&str; 53] = [
         "ShardAdd",
         "ShardList",
         "VolumeCreateIn",
@@ -978,6 +978,7 @@ mod tests {
         "VolumeDemote",
         "CopyCreate",
         "CopyList",
+        "CopyDetach",
         "CopyLimits",
         "LimitList",
         "MirrorSet",

@@ -14,6 +14,7 @@ mod other;
 mod pass;
 mod prune;
 pub mod receiver;
+mod remove;
 mod switch;
 
 use crate::control::ShownToken;
@@ -140,6 +141,9 @@ pub struct MirrorStatus {
     pub set_aside: Option<String>,
     /// Why the last pass failed.
     pub error: Option<String>,
+    /// Of a mirror that was removed: why the other cell does not know that nothing more comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_detached: Option<String>,
 }
 
 impl MirrorStatus {
@@ -208,6 +212,8 @@ struct State {
     set_aside: Option<String>,
     /// Whether the log says that quotas do not travel.
     has_told_of_older: bool,
+    /// Whether the mirror is being removed: what is at work ends.
+    is_removed: bool,
     error: Option<String>,
 }
 
@@ -341,10 +347,7 @@ impl Shared {
     fn some(&self, which: &Which) -> Result<Vec<MirrorInfo>, Failure> {
         let found: Vec<MirrorInfo> = self.all()?.into_iter().filter(|mirror| which.has(mirror)).collect();
         match &which.volume {
-            Some(volume) if found.is_empty() => {
-                let message = format!("volume {volume} has no such mirror: see lee mirror status");
-                Err(failure(libc::ENOENT, &message))
-            }
+            Some(volume) if found.is_empty() => Err(missing(volume)),
             _ => Ok(found),
         }
     }
@@ -416,7 +419,8 @@ impl Shared {
                 state.next = now + (wait.as_nanos() as u64).min(every.max(RETRY.as_nanos() as u64));
                 state.failures += 1;
                 state.failed_passes += 1;
-                if !self.has_ended() && state.error.as_ref() != Some(&failure.message) {
+                let is_wanted = !self.has_ended() && !state.is_removed;
+                if is_wanted && state.error.as_ref() != Some(&failure.message) {
                     tracing::warn!("the mirror of {} to {}: {}", mirror.volume, mirror.to, failure.message);
                 }
                 state.error = Some(failure.message);
@@ -489,16 +493,13 @@ impl Shared {
             self.find_copy(&self.other(&mirror)?, &mirror)?;
         }
         let mirror = self.cell.admin(&admin::MirrorSet { mirror }, &mut |_| ())?;
-        self.states.lock().entry(id_of(&mirror)).or_default().next = 0;
+        self.note(&mirror, |state| (state.next, state.is_removed) = (0, false));
         self.status(&Which { volume: Some(mirror.volume), to: Some(mirror.to) })
     }
+}
 
-    fn remove(&self, which: &Which) -> Result<Vec<MirrorStatus>, Failure> {
-        let MirrorInfo { volume, to, copy, .. } = self.one(which)?;
-        let status = self.status(which)?;
-        self.cell.admin(&admin::MirrorUnset { volume, to, copy }, &mut |_| ())?;
-        Ok(status)
-    }
+fn missing(volume: &str) -> Failure {
+    failure(libc::ENOENT, &format!("volume {volume} has no such mirror: see lee mirror status"))
 }
 
 /// What is said of a copy that is late.
@@ -554,6 +555,7 @@ fn shown(mut mirror: MirrorInfo, state: State, now: Nanos, wall: i64) -> MirrorS
         pause_ms: state.pause_ms,
         set_aside: state.set_aside,
         error: state.error.or(differs),
+        not_detached: None,
         mirror,
     }
 }

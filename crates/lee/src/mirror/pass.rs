@@ -5,7 +5,7 @@
 
 use super::names::{PREFIX, new_name};
 use super::other::{Other, STREAM_PIECE_BYTES};
-use super::{SECOND, Shared, State, id_of};
+use super::{SECOND, Shared, State, id_of, missing};
 use crate::control::server::failure;
 use crate::system;
 use leeward_volume::admin::{
@@ -46,6 +46,10 @@ impl Shown {
 impl Shared {
     /// Brings a copy up to date.
     pub(super) fn pass(self: &Arc<Shared>, mirror: &MirrorInfo) -> Result<(), Failure> {
+        // it may have been removed since it was looked which are due
+        if !self.all()?.iter().any(|known| id_of(known) == id_of(mirror)) {
+            return Err(missing(&mirror.volume));
+        }
         let other = self.other(mirror)?;
         let at = self.cell.admin(&VolumeShow { name: mirror.volume.clone() }, &mut |_| ())?.at;
         // twice: after what an earlier pass has left, what was changed since
@@ -410,16 +414,20 @@ impl Pump {
         Some(piece)
     }
 
-    /// Waits until so many bytes may go; false: the process ends.
+    /// Waits until so many bytes may go; false: the process ends, or the mirror is removed.
     fn may_go(&mut self, bytes: u64) -> bool {
         let (env, limit) = (self.of.env.clone(), self.mirror.bytes_per_sec);
-        while !self.of.has_ended() && env.now() < self.due {
+        while self.goes_on() && env.now() < self.due {
             env.sleep(Duration::from_millis(20));
         }
         if limit > 0 {
             self.due = env.now() + (u128::from(bytes) * u128::from(SECOND) / u128::from(limit)) as u64;
         }
-        !self.of.has_ended()
+        self.goes_on()
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.of.has_ended() && !self.of.is_removed(&self.mirror)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What other cells may ask of this one that send snapshots to copies here
 //! (`lee host add NAME --mirror`): to make copies, to fill them, to give them quotas, to compare
-//! them, to hand them over (`lee mirror switch`), and to remove snapshots that a mirror has taken.
+//! them, to hand them over (`lee mirror switch`), to say that nothing more comes for them, and to
+//! remove snapshots that a mirror has taken.
 //! Nothing else, and nothing about volumes that are no copies.
 
 use super::names::PREFIX;
@@ -10,7 +11,8 @@ use crate::system;
 use leeward_env::{Ctx, Env};
 use leeward_remote::{Asker, Given};
 use leeward_volume::admin::{
-    AnyReply, AnyRequest, Failure, Pipe, Progress, Sender, SnapReceive, VolumeCreate, VolumeInfo, VolumeShow,
+    AnyReply, AnyRequest, CopyDetach, Failure, Pipe, Progress, Sender, SnapReceive, VolumeCreate, VolumeInfo,
+    VolumeShow,
 };
 use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
@@ -58,6 +60,11 @@ impl Mirroring<'_> {
                 drop(self.copy(volume)?);
             }
             A::SnapRemove(remove) if remove.name.starts_with(PREFIX) => self.is_at_copy(&remove.path)?,
+            A::CopyDetach(detach) => {
+                self.copy(&detach.name)?;
+                let request = CopyDetach { name: detach.name.clone(), from: Some(self.asker.host.clone()) };
+                return self.service.admin(&Ctx::system(), &AnyRequest::from(request), progress);
+            }
             A::SnapReceive(receive) => {
                 self.copy(&receive.volume)?;
                 return self.receive(receive, given, progress);

@@ -756,26 +756,15 @@ impl Shared {
             return false;
         }
         let silent = now.saturating_sub(session.heard());
-        session.leave();
-        self.await_rest(session);
-        let expel = || {
-            session.expel(Some(silent));
-            true
-        };
-        // what is at work may change a file late: then the next time
-        let is_at_work = session.is_changing() || session.lines.are_busy();
-        let stored = match is_at_work {
-            true => Ok(false),
-            false => self.store_session(session, expel).and_then(|()| self.store.sync()).map(|()| true),
-        };
-        let taken = match stored {
-            Ok(true) => self.locks.take_wanted(session.id.number, is_there),
-            Ok(false) => Vec::new(),
-            Err(e) => {
-                tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
-                Vec::new()
-            }
-        };
+        let connections = self.send_away(session, silent).unwrap_or_else(|e| {
+            tracing::error!("that {} is away cannot be stored: {e}", session.host().name);
+            None
+        });
+        // who has come back meanwhile is there, and has lost nothing
+        if connections.is_none_or(|connections| !session.leave_again(connections)) {
+            return false;
+        }
+        let taken = self.locks.take_wanted(session.id.number, is_there);
         if !taken.is_empty() {
             let unheeded = session.lose_locks(taken.iter().map(|(lock, _)| *lock));
             self.lost_locks(session, silent, &taken);
@@ -785,6 +774,28 @@ impl Shared {
         }
         session.may_come_back();
         !taken.is_empty()
+    }
+
+    /// Notes durably that a silent client is away and may lose locks, when what it has sent is
+    /// done. It may come back as soon as that is noted. How many connections it had had; `None`:
+    /// what is at work may change a file late, so nothing is noted.
+    fn send_away(&self, session: &Session, silent: Nanos) -> leeward_fs::Result<Option<u64>> {
+        session.leave();
+        self.await_rest(session);
+        let is_at_work = session.is_changing() || session.lines.are_busy();
+        let expel = || {
+            session.expel(Some(silent));
+            true
+        };
+        let stored = if is_at_work { Ok(()) } else { self.store_session(session, expel) };
+        let connections = session.connections();
+        session.may_come_back();
+        stored?;
+        if is_at_work {
+            return Ok(None);
+        }
+        self.store.sync()?;
+        Ok(Some(connections))
     }
 
     /// Waits until what the client of a session has sent is done. What it asked for and waits for

@@ -409,10 +409,11 @@ impl Session {
         self.away.store(away, Ordering::Release);
     }
 
-    /// That it is back is durable; false: it was expelled since, more often than so many times.
+    /// That it is back is durable; false: it was expelled since, more often than so many times, or
+    /// is losing something at this moment, which it must be told.
     pub(super) fn comes_back(&self, times: usize) -> bool {
-        let _state = self.state.lock();
-        let is_back = self.times_expelled() == times;
+        let state = self.state.lock();
+        let is_back = !state.leaving && self.times_expelled() == times;
         if is_back {
             self.set_away(false);
         }
@@ -526,6 +527,21 @@ impl Session {
     pub(super) fn leave(&self) {
         self.state.lock().leaving = true;
         self.hang_up();
+    }
+
+    /// Nothing comes from it until it may come back, if it has not come back since it had had so
+    /// many connections; whether that is so.
+    pub(super) fn leave_again(&self, connections: u64) -> bool {
+        let mut state = self.state.lock();
+        // one that is about to come back is told what it has lost, as long as it is away
+        let is_gone = self.is_away() && state.connections == connections && !state.ended;
+        state.leaving |= is_gone;
+        is_gone
+    }
+
+    /// How many connections it has had.
+    pub(super) fn connections(&self) -> u64 {
+        self.state.lock().connections
     }
 
     pub(super) fn has_ended(&self) -> bool {

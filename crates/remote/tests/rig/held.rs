@@ -1,4 +1,5 @@
-//! What a cell keeps of sessions, where a test can hold up that one is noted as there.
+//! What a cell keeps of sessions, where a test can hold up that one is noted as there, and that
+//! what was noted is durable.
 
 use super::latch::Latch;
 use leeward_env::{Ctx, Told};
@@ -13,8 +14,17 @@ pub struct Held {
     pub cell: Arc<Cell>,
     /// It has been noted, and that is not heard of yet.
     pub latch: Latch,
+    /// All is to be durable.
+    pub syncs: Latch,
     /// Nothing is known to be durable.
     pub hides_durable: AtomicBool,
+}
+
+impl Held {
+    pub fn of(cell: &Arc<Cell>) -> Arc<Held> {
+        let (latch, syncs) = Default::default();
+        Arc::new(Held { cell: cell.clone(), latch, syncs, hides_durable: AtomicBool::new(false) })
+    }
 }
 
 impl Sessions for Held {
@@ -67,6 +77,7 @@ impl Sessions for Held {
     }
 
     fn sync(&self) -> Result<()> {
+        self.syncs.pass();
         Sessions::sync(&*self.cell)
     }
 

@@ -6,7 +6,7 @@ use crate::admin::failure::about;
 use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 use crate::format::inode::{Inode, Pair};
 use crate::format::keys;
-use crate::format::versions::FORMAT;
+use crate::format::versions::FORMAT_COMPARED;
 use crate::shard::Shard;
 use crate::state::quota::Quota;
 use crate::state::{Effect, State};
@@ -17,6 +17,9 @@ use leeward_fs::NodeId;
 use leeward_fs::flows::UserOrGroup;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Limits that are read under the lock at once.
+const READ_AT_ONCE: usize = 1000;
 
 /// What a limit of a volume is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,7 +71,7 @@ impl Request for LimitList {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Limits, Failure> {
         let volume = shard.volume_named(&self.volume)?;
-        let all = shard.lock().limits_in(volume);
+        let all = shard.limits_between(volume, (LimitOf::Dir(0), None));
         let limit = |(of, Pair(bytes, files))| Limit { of, bytes, files };
         Ok(Limits { limits: all.into_iter().map(limit).collect() })
     }
@@ -97,67 +100,99 @@ impl Request for CopyLimits {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let volume = shard.volume_named(&self.name)?;
-        if shard.lock().format < FORMAT {
+        if shard.lock().format < FORMAT_COMPARED {
             // an older version would have them bind what the copy receives
             let message = "the cell may go back to an older version: lee upgrade ends that";
             return Err(Failure::new(libc::EINVAL, message));
         }
-        let set = shard.transact(&Ctx::system(), |tx| {
-            if tx.st.is_copy(volume) { self.set(tx, volume).map(Some) } else { Ok(None) }
-        });
-        match set.map_err(about("the quotas of the copy"))? {
-            Some(true) => shard.settle()?,
-            Some(false) => (),
-            None => {
-                let message = format!("volume {} is a volume of its own, and no copy", self.name);
-                return Err(Failure::new(libc::EEXIST, message));
-            }
+        let no_copy = || {
+            let message = format!("volume {} is a volume of its own, and no copy", self.name);
+            Failure::new(libc::EEXIST, message)
+        };
+        if !shard.is_copy(volume) {
+            return Err(no_copy());
+        }
+        let mut is_changed = false;
+        // one at a time: whatever lacks a record begins anew, under the lock that all wait for
+        for (of, limit) in self.changes(shard, volume) {
+            let set = shard.transact(&Ctx::system(), |tx| tx.limit_in_copy(volume, of, limit));
+            is_changed |= set.map_err(about("the quotas of the copy"))?.ok_or_else(no_copy)?;
+        }
+        if is_changed {
+            shard.settle()?;
         }
         Ok(Done {})
     }
 }
 
 impl CopyLimits {
-    /// Whether there is anything to set.
-    fn set(&self, tx: &mut Tx<'_>, volume: u32) -> TxResult<bool> {
+    /// What is to be limited, and how; 0 and 0: not any more.
+    fn changes(&self, shard: &Shard, volume: u32) -> BTreeMap<LimitOf, Pair> {
         let is_meant = |of: LimitOf| of >= self.from && self.to.is_none_or(|to| of < to);
-        let mut limits = BTreeMap::new();
-        for Limit { of, bytes, files } in self.limits.iter().filter(|limit| is_meant(limit.of)) {
-            if tx.may_have_limit(volume, *of)? {
-                limits.insert(*of, Pair(*bytes, *files));
-            }
+        let wanted = self.limits.iter().filter(|limit| is_meant(limit.of));
+        let before = shard.limits_between(volume, (self.from, self.to));
+        let mut changes: BTreeMap<_, _> = before.keys().map(|of| (*of, Pair::default())).collect();
+        changes.extend(wanted.map(|limit| (limit.of, Pair(limit.bytes, limit.files))));
+        changes.retain(|of, limit| before.get(of).copied().unwrap_or_default() != *limit);
+        changes
+    }
+}
+
+impl Shard {
+    /// The limits in a volume from one on and before another, read some at a time.
+    fn limits_between(&self, volume: u32, (from, to): (LimitOf, Option<LimitOf>)) -> BTreeMap<LimitOf, Pair> {
+        let (mut all, mut next) = (BTreeMap::new(), Some(from));
+        while let Some(from) = next {
+            let st = self.lock();
+            let meant = st.limits_from(volume, from).take_while(|(of, _)| to.is_none_or(|to| *of < to));
+            let mut some: Vec<_> = meant.take(READ_AT_ONCE + 1).collect();
+            drop(st);
+            next = if some.len() > READ_AT_ONCE { some.pop().map(|(of, _)| of) } else { None };
+            all.extend(some);
         }
-        let before = tx.st.limits_in(volume);
-        // 0 and 0: none
-        for of in before.keys().filter(|of| is_meant(**of)) {
-            limits.entry(*of).or_default();
-        }
-        limits.retain(|of, limit| before.get(of).copied().unwrap_or_default() != *limit);
-        for (of, limit) in &limits {
-            match of {
-                LimitOf::Dir(inode) => tx.set_quota(NodeId::new(volume, *inode), *limit)?,
-                LimitOf::User(id) => tx.limit_owner(Some(volume), UserOrGroup::User(*id), *limit),
-                LimitOf::Group(id) => tx.limit_owner(Some(volume), UserOrGroup::Group(*id), *limit),
-            }
-        }
-        Ok(!limits.is_empty())
+        all
     }
 }
 
 impl State {
-    fn limits_in(&self, volume: u32) -> BTreeMap<LimitOf, Pair> {
+    /// The limits in a volume from this one on, in their order.
+    fn limits_from(&self, volume: u32, from: LimitOf) -> impl Iterator<Item = (LimitOf, Pair)> + '_ {
+        let (dir, owner) = match from {
+            LimitOf::Dir(inode) => (Some(inode), UserOrGroup::User(0)),
+            LimitOf::User(id) => (None, UserOrGroup::User(id)),
+            LimitOf::Group(id) => (None, UserOrGroup::Group(id)),
+        };
+        // a number may come from anywhere
+        let dir = dir.filter(|inode| *inode == 0 || is_number(*inode));
+        let dirs = dir.map(|inode| self.quotas.of_dirs_from(NodeId::new(volume, inode)));
         let of_dir = |dir: NodeId| Some((LimitOf::Dir(dir.inode()), self.quotas.get(dir)?.limit));
-        let dirs = self.quotas.of_dirs_in(volume).filter_map(of_dir);
-        let of_volume = self.owners.limits().filter(|(of, ..)| *of == Some(volume));
+        let of_volume = self.owners.limits_from(owner).filter(move |(of, ..)| *of == Some(volume));
         let owners = of_volume.map(|(_, who, limit)| match who {
             UserOrGroup::User(id) => (LimitOf::User(id), limit),
             UserOrGroup::Group(id) => (LimitOf::Group(id), limit),
         });
-        dirs.chain(owners).collect()
+        dirs.into_iter().flatten().filter_map(of_dir).chain(owners)
     }
 }
 
 impl Tx<'_> {
+    /// Limits what a copy has, or what had a limit until now not any more; false: it is not there.
+    /// `None`: it is no copy any more.
+    fn limit_in_copy(&mut self, volume: u32, of: LimitOf, limit: Pair) -> TxResult<Option<bool>> {
+        if !self.st.is_copy(volume) {
+            return Ok(None);
+        }
+        if limit != Pair::default() && !self.may_have_limit(volume, of)? {
+            return Ok(Some(false));
+        }
+        match of {
+            LimitOf::Dir(inode) => self.set_quota(NodeId::new(volume, inode), limit)?,
+            LimitOf::User(id) => self.limit_owner(Some(volume), UserOrGroup::User(id), limit),
+            LimitOf::Group(id) => self.limit_owner(Some(volume), UserOrGroup::Group(id), limit),
+        }
+        Ok(Some(true))
+    }
+
     fn may_have_limit(&self, volume: u32, of: LimitOf) -> TxResult<bool> {
         let LimitOf::Dir(inode) = of else { return Ok(true) };
         if !is_number(inode) {

@@ -4,7 +4,7 @@
 use crate::admin::failure::about;
 use crate::admin::{Caller, Concerns, Done, Failure, Reply, Request};
 pub use crate::format::inode::Compared;
-use crate::format::inode::{MIRRORS_MAX, MirrorRecord};
+use crate::format::inode::{MIRRORS_MAX, MirrorRecord, VolumeRecord};
 use crate::format::mirrors::{MirrorsRecord, ProvenRecord};
 use crate::format::schedule::Keep;
 use crate::shard::Shard;
@@ -240,21 +240,21 @@ impl Request for MirrorProven {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let id = shard.volume_named(&self.volume)?;
-        let is_there = |m: &MirrorRecord| is_same(m, &self.to, &self.copy);
-        if !shard.lock().volumes.get(&id).is_some_and(|v| v.properties.mirrors.iter().any(is_there)) {
-            return Err(missing(&self.volume));
-        }
         let proven = self.proven.as_ref().map(|proven| ProvenRecord {
             to: self.to.clone(),
             copy: self.copy.clone(),
             snapshot: proven.snapshot.clone(),
             time_secs: proven.time_secs,
         });
-        let change = |record: &mut MirrorsRecord| {
+        let change = |volume: &VolumeRecord, record: &mut MirrorsRecord| {
+            if !volume.properties.mirrors.iter().any(|m| is_same(m, &self.to, &self.copy)) {
+                return Err(missing(&self.volume));
+            }
             record.proven.retain(|known| !known.is_of(&self.to, &self.copy));
             record.proven.extend(proven.clone());
+            Ok(())
         };
-        if shard.keep_of_mirrors(id, change).map_err(about("what the copy has proven"))? {
+        if shard.keep_of_mirrors_if(id, change).map_err(about("what the copy has proven"))?? {
             shard.settle()?;
         }
         Ok(Done {})

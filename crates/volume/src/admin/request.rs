@@ -176,6 +176,7 @@ requests! {
     VolumeDemote noted,
     CopyCreate noted,
     CopyList unnoted,
+    CopyDetach noted,
     CopyLimits unnoted,
     LimitList unnoted,
     MirrorSet noted,

@@ -10,6 +10,7 @@ const VERSION: u8 = 1;
 const HAS_ORIGIN: u8 = 1;
 const WAS_PROMOTED: u8 = 2;
 const HANDED_OVER: u8 = 4;
+const DETACHED: u8 = 8;
 
 /// What is kept of a volume's mirrors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct OriginRecord {
     pub every_secs: u32,
     /// How it became a volume like others; it may be a copy again.
     pub promoted: Option<PromotionRecord>,
+    /// When the mirror that kept it up to date was removed, seconds since 1970; `None`: it was not.
+    pub detached_secs: Option<i64>,
 }
 
 /// How a copy became a volume like others.
@@ -76,9 +79,9 @@ impl ProvenRecord {
 impl Stored for MirrorsRecord {
     /// The encoding: version, number u8, and of each: length u16 and text of the other cell, of the
     /// copy, of the snapshot; when that was taken i64. Flags u8: 1 it is or was a copy, 2 it was
-    /// promoted, 4 in order. With flag 1: length u16 and text of the other cell, of the volume
-    /// there; interval u32. With flag 2: length u16 and text of the snapshot, when that was taken
-    /// i64, when it was promoted i64.
+    /// promoted, 4 in order, 8 its mirror was removed. With flag 1: length u16 and text of the
+    /// other cell, of the volume there; interval u32. With flag 2: length u16 and text of the
+    /// snapshot, when that was taken i64, when it was promoted i64. With flag 8: when that was i64.
     fn encode(&self) -> Value {
         let mut out = vec![VERSION, self.proven.len() as u8];
         for proven in &self.proven {
@@ -88,10 +91,12 @@ impl Stored for MirrorsRecord {
             out.extend_from_slice(&proven.time_secs.to_be_bytes());
         }
         let promoted = self.origin.as_ref().and_then(|origin| origin.promoted.as_ref());
+        let detached_secs = self.origin.as_ref().and_then(|origin| origin.detached_secs);
         out.push(
             u8::from(self.origin.is_some()) * HAS_ORIGIN
                 + u8::from(promoted.is_some()) * WAS_PROMOTED
-                + u8::from(promoted.is_some_and(|promoted| promoted.handed_over)) * HANDED_OVER,
+                + u8::from(promoted.is_some_and(|promoted| promoted.handed_over)) * HANDED_OVER
+                + u8::from(detached_secs.is_some()) * DETACHED,
         );
         if let Some(origin) = &self.origin {
             put_short_text(&mut out, &origin.cell);
@@ -102,6 +107,9 @@ impl Stored for MirrorsRecord {
             put_short_text(&mut out, &promoted.snapshot);
             out.extend_from_slice(&promoted.time_secs.to_be_bytes());
             out.extend_from_slice(&promoted.at_secs.to_be_bytes());
+        }
+        if let Some(detached_secs) = detached_secs {
+            out.extend_from_slice(&detached_secs.to_be_bytes());
         }
         out.into()
     }
@@ -146,7 +154,11 @@ impl OriginRecord {
             }),
             false => None,
         };
-        Some(Some(OriginRecord { cell, volume, every_secs, promoted }))
+        let detached_secs = match flags & DETACHED != 0 {
+            true => Some(from.u64()? as i64),
+            false => None,
+        };
+        Some(Some(OriginRecord { cell, volume, every_secs, promoted, detached_secs }))
     }
 }
 
@@ -166,10 +178,18 @@ mod tests {
             let snapshot = "mirror-1".into();
             Some(PromotionRecord { snapshot, time_secs: 1_795_770_564, at_secs: 1_795_770_565, handed_over })
         };
-        let origin = |promoted| {
-            Some(OriginRecord { cell: "site-a".into(), volume: "home".into(), every_secs: 300, promoted })
+        let origin = |promoted, detached_secs| {
+            let (cell, volume) = ("site-a".into(), "home".into());
+            Some(OriginRecord { cell, volume, every_secs: 300, promoted, detached_secs })
         };
-        for origin in [None, origin(None), origin(promoted(false)), origin(promoted(true))] {
+        for origin in [
+            None,
+            origin(None, None),
+            origin(promoted(false), None),
+            origin(promoted(true), None),
+            origin(None, Some(1_795_770_566)),
+            origin(promoted(true), Some(1_795_770_566)),
+        ] {
             let record = MirrorsRecord { proven: vec![proven("one:7433"), proven("/srv/cell")], origin };
             let bytes = record.encode();
             assert_eq!(MirrorsRecord::decode(&bytes), Ok(record));

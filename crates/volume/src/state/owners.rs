@@ -195,7 +195,15 @@ impl Owners {
 
     /// All limits.
     pub fn limits(&self) -> impl Iterator<Item = (Option<u32>, UserOrGroup, Pair)> + '_ {
-        self.limits.iter().map(|((who, volume), limit)| (*volume, *who, *limit))
+        self.limits_from(UserOrGroup::User(0))
+    }
+
+    /// Those of this user or group, and of all after it.
+    pub fn limits_from(
+        &self,
+        who: UserOrGroup,
+    ) -> impl Iterator<Item = (Option<u32>, UserOrGroup, Pair)> + '_ {
+        self.limits.range((who, None)..).map(|((who, volume), limit)| (*volume, *who, *limit))
     }
 
     /// Whether nobody is limited.

@@ -42,8 +42,13 @@ impl Quotas {
 
     /// Those of directories of a volume.
     pub fn of_dirs_in(&self, volume: u32) -> impl Iterator<Item = NodeId> {
-        let dir = |volume| QuotaOf::Dir(NodeId::new(volume, 0));
-        self.all.range(dir(volume)..dir(volume + 1)).filter_map(|(of, _)| match of {
+        self.of_dirs_from(NodeId::new(volume, 0))
+    }
+
+    /// Those of directories of a volume from this one on.
+    pub fn of_dirs_from(&self, dir: NodeId) -> impl Iterator<Item = NodeId> {
+        let end = NodeId::new(dir.volume() + 1, 0);
+        self.all.range(QuotaOf::Dir(dir)..QuotaOf::Dir(end)).filter_map(|(of, _)| match of {
             QuotaOf::Dir(dir) => Some(*dir),
             _ => None,
         })

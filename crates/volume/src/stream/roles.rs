@@ -20,6 +20,7 @@ use crate::tx::{Tx, TxResult};
 use leeward_env::{Ctx, dates};
 use leeward_fs::codec::{Input, Wire};
 use leeward_fs::{Error, NodeId, Result};
+use std::convert::Infallible;
 
 /// Names of snapshots that mirrors have taken begin with this.
 pub const OF_MIRRORS: &str = "mirror-";
@@ -169,31 +170,56 @@ impl Shard {
     /// Changes what is kept of a volume's mirrors; whether that is another now. The next commit
     /// makes it durable.
     pub(crate) fn keep_of_mirrors(&self, volume: u32, change: impl Fn(&mut MirrorsRecord)) -> Result<bool> {
+        let changed = self.keep_of_mirrors_if(volume, |_, record| {
+            change(record);
+            Ok::<(), Infallible>(())
+        })?;
+        let Ok(is_other) = changed;
+        Ok(is_other)
+    }
+
+    /// [`Shard::keep_of_mirrors`], if `change` does not refuse it, which sees the volume as it is
+    /// at that moment.
+    pub(crate) fn keep_of_mirrors_if<E>(
+        &self,
+        volume: u32,
+        change: impl Fn(&VolumeRecord, &mut MirrorsRecord) -> std::result::Result<(), E>,
+    ) -> Result<std::result::Result<bool, E>> {
         self.transact(&Ctx::system(), |tx| {
+            let v = tx.st.volumes.get(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
             let before = tx.st.mirrors.get(&volume).cloned().unwrap_or_default();
             let mut record = before.clone();
-            change(&mut record);
+            if let Err(refused) = change(v, &mut record) {
+                return Ok(Err(refused));
+            }
             let is_other = record != before;
             if is_other {
                 tx.put(keys::mirrors(volume), record.encode());
                 tx.then(Effect::Mirrors(volume, record));
             }
-            Ok(is_other)
+            Ok(Ok(is_other))
         })
     }
 
-    /// Keeps where a copy comes from.
+    /// Keeps where a copy comes from. A mirror, which says its interval, takes up a copy again
+    /// whose mirror was removed.
     pub(super) fn note_origin(&self, volume: u32, sender: &Sender, of: &str) -> Result<()> {
         let short = |text: &str| text[..text.floor_char_boundary(ORIGIN_BYTES_MAX)].to_owned();
         let Sender { cell, every_secs } = sender;
-        let origin =
-            OriginRecord { cell: short(cell), volume: short(of), every_secs: *every_secs, promoted: None };
+        let origin = OriginRecord {
+            cell: short(cell),
+            volume: short(of),
+            every_secs: *every_secs,
+            ..OriginRecord::default()
+        };
         self.keep_of_mirrors(volume, |kept| {
+            let mut origin = origin.clone();
             let before = kept.origin.take().filter(|before| before.promoted.is_none());
-            let known = before.map_or(0, |before| before.every_secs);
             // an older version, and a pipe, say no interval
-            let every_secs = if origin.every_secs > 0 { origin.every_secs } else { known };
-            kept.origin = Some(OriginRecord { every_secs, ..origin.clone() });
+            if let Some(before) = before.filter(|_| origin.every_secs == 0) {
+                (origin.every_secs, origin.detached_secs) = (before.every_secs, before.detached_secs);
+            }
+            kept.origin = Some(origin);
         })
         .map(drop)
     }
@@ -210,7 +236,8 @@ impl Shard {
         };
         self.keep_of_mirrors(volume, |kept| {
             if has_received || kept.origin.is_some() {
-                kept.origin.get_or_insert_default().promoted = Some(promoted.clone());
+                let origin = kept.origin.get_or_insert_default();
+                (origin.promoted, origin.detached_secs) = (Some(promoted.clone()), None);
             }
         })
         .map(drop)

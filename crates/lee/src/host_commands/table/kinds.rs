@@ -43,6 +43,7 @@ const REQUESTS: &str = r#"
 {"request":"bucket-remove","name":"VOLUME"}
 {"request":"bucket-set","name":"VOLUME","public":true,"cors":null}
 {"request":"copy-create","name":"new","at":"/new","uid":0,"gid":0,"pool":null}
+{"request":"copy-detach","name":"VOLUME","from":null}
 {"request":"copy-limits","name":"VOLUME","from":{"dir":0},"to":null,"limits":[]}
 {"request":"copy-list"}
 {"request":"event-verify","against":[]}

@@ -1,10 +1,13 @@
 //! Lists the copies of volumes of other cells that are here, and those that were promoted: how old
-//! each is, and where it came from. That is known also when the other cell is gone.
+//! each is, and where it came from. That is known also when the other cell is gone. A copy whose
+//! mirror was removed is *detached*: it stays as it is, and is never late.
 
 use super::{CopyInfo, VolumeInfo};
+use crate::admin::failure::about;
 use crate::admin::mirror::{LATE_SECS, is_late};
 use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::format::inode::VolumeRecord;
+use crate::format::mirrors::MirrorsRecord;
 use crate::shard::Shard;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +22,10 @@ pub struct Origin {
     pub every_secs: u32,
     /// How it became a volume like others; `None`: it is a copy.
     pub promoted: Option<Promotion>,
+    /// When the mirror that kept the copy up to date was removed, seconds since 1970; `None`: it
+    /// was not.
+    #[serde(default)]
+    pub detached_secs: Option<i64>,
 }
 
 /// How a copy became a volume like others.
@@ -48,7 +55,7 @@ pub struct CopyStatus {
     /// How old that is, seconds; of a copy that has received nothing: since it was made.
     pub age_secs: Option<i64>,
     /// Whether that is more than twice the interval and a minute; or it is dated in the future, by
-    /// a clock that was ahead: then it is not known.
+    /// a clock that was ahead: then it is not known. Never of a copy whose mirror was removed.
     pub late: bool,
 }
 
@@ -75,7 +82,8 @@ impl CopyStatus {
         let age_secs = since.map(|since| now_secs.saturating_sub(since).max(0));
         let is_ahead = since.is_some_and(|since| since > now_secs.saturating_add(LATE_SECS));
         let is_old = age_secs.is_some_and(|age| is_late(origin.every_secs, age));
-        let late = origin.every_secs > 0 && (is_ahead || is_old);
+        let is_awaited = origin.every_secs > 0 && origin.detached_secs.is_none();
+        let late = is_awaited && (is_ahead || is_old);
         Some(CopyStatus { volume, origin, snapshot, age_secs, late })
     }
 }
@@ -124,6 +132,45 @@ impl Request for CopyList {
     }
 }
 
+/// Notes that nothing more comes for a copy: the mirror that kept it up to date was removed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CopyDetach {
+    /// The copy.
+    pub name: String,
+    /// The cell whose mirror it was, as this one knows it; `None`: whichever it was.
+    pub from: Option<String>,
+}
+
+impl Request for CopyDetach {
+    type Reply = VolumeInfo;
+
+    fn concerns(&self) -> Concerns<'_> {
+        Concerns::Volume(&self.name)
+    }
+
+    fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
+        let volume = shard.volume_named(&self.name)?;
+        let now = shard.now().secs;
+        let change = |volume: &VolumeRecord, kept: &mut MirrorsRecord| {
+            if volume.properties.copy.is_none() {
+                let message = format!("volume {} is a volume of its own, and no copy", self.name);
+                return Err(Failure::new(libc::EEXIST, message));
+            }
+            let origin = kept.origin.get_or_insert_default();
+            if self.from.as_ref().is_some_and(|from| !origin.cell.is_empty() && *from != origin.cell) {
+                let message = format!("the copy {} comes from {} now", self.name, origin.cell);
+                return Err(Failure::new(libc::EBUSY, message));
+            }
+            origin.detached_secs.get_or_insert(now);
+            Ok(())
+        };
+        if shard.keep_of_mirrors_if(volume, change).map_err(about(&self.name))?? {
+            shard.settle()?;
+        }
+        shard.volume_info(volume)
+    }
+}
+
 impl Shard {
     /// Where a copy came from; `None`: it is not known, or the volume was none.
     pub(super) fn origin(&self, volume: u32, is_copy: bool) -> Option<Origin> {
@@ -139,6 +186,7 @@ impl Shard {
                 at_secs: promoted.at_secs,
                 handed_over: promoted.handed_over,
             }),
+            detached_secs: origin.detached_secs,
         })
     }
 }

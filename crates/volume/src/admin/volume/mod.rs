@@ -11,7 +11,7 @@ mod rename;
 mod set;
 
 pub use allow::VolumeAllow;
-pub use copies::{CopyInfos, CopyList, CopyStatus, Origin, Promotion};
+pub use copies::{CopyDetach, CopyInfos, CopyList, CopyStatus, Origin, Promotion};
 pub use create::{CopyCreate, VolumeCreate, VolumeCreateIn};
 pub use list::{VolumeInfos, VolumeList, VolumeShow};
 pub use move_data::VolumeMoveData;
