@@ -39,7 +39,7 @@ used_on_days_before() {
 }
 # were_there DAYS FILES: so many days ago, when the day began. A day that was not sampled yet has what the one before had.
 were_there() {
-  lee report usage --by volume --daily --json | grep -F "\"day\":\"$(date -u -d "$1 days ago" +%F)\",\"files\":$2," >/dev/null
+  lee report usage --by volume --daily --from "$(date -u -d '6 days ago' +%F)" --json | grep -F "\"day\":\"$(date -u -d "$1 days ago" +%F)\",\"files\":$2," >/dev/null
 }
 
 # Each day tells what there was when it began.

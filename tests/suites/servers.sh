@@ -185,13 +185,13 @@ servers_upgraded() {
   replaced 1 "$LEE"
   says_format 18
   of_server "$(owner)" "$LEE" upgrade "$CELL"
-  says_format 19
+  says_format 20
   go_on
   # and so is what the next one finds
   kill -9 "$(server_pid "$(owner)")"
   go_on
   programs_end "$seed"
-  says_format 19
+  says_format 20
   umount "$MNT" "$WORK/mnt2"
   for n in before this; do wait_gone "$(cat "$WORK/mount-$n.pid")" 20; done
   for n in 1 2 3; do

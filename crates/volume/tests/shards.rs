@@ -365,7 +365,7 @@ fn client(call: Option<CallNumber>) -> Ctx {
 
 impl Rig {
     /// Two shards, a volume in each, and a session that is stored.
-    fn served() -> (Rig, [NodeId; 2]) {
+    fn of_two_served() -> (Rig, [NodeId; 2]) {
         let rig = Rig::of_shards(2);
         let roots = [0, 1].map(|shard| {
             NodeId::new(rig.volume_in(shard, &format!("v{shard}"), &format!("/v{shard}")).id, 1)
@@ -377,7 +377,7 @@ impl Rig {
         (rig, roots)
     }
 
-    fn told(&self, call: u32, dir: NodeId, name: &[u8]) -> Told {
+    fn told_in(&self, call: u32, dir: NodeId, name: &[u8]) -> Told {
         let number = CallNumber { slot: 3, number: call };
         let op = Op::Make { dir, name, make: Make::File, mode: 0o644, umask: 0 };
         self.cell.call(&client(Some(number)), op).expect("made");
@@ -391,28 +391,28 @@ impl Rig {
         self.cell.step_one(COMMIT + shard * STEPS).expect("committed");
     }
 
-    fn durable(&self) -> u64 {
+    fn durable_in_all(&self) -> u64 {
         (0..4).map(|_| self.cell.durable_up_to()).last().expect("asked")
     }
 }
 
 #[test]
 fn what_is_durable_is_durable_in_all_shards() {
-    let (rig, [first, second]) = Rig::served();
-    let a = rig.told(1, first, b"a").lsn;
-    let b = rig.told(2, second, b"b").lsn;
-    let c = rig.told(3, first, b"c").lsn;
+    let (rig, [first, second]) = Rig::of_two_served();
+    let a = rig.told_in(1, first, b"a").lsn;
+    let b = rig.told_in(2, second, b"b").lsn;
+    let c = rig.told_in(3, first, b"c").lsn;
     assert!(a < b && b < c, "one sequence over both: {a} {b} {c}");
-    assert!(rig.durable() < a);
+    assert!(rig.durable_in_all() < a);
     rig.commit_in(0);
-    assert!(rig.durable() < b, "the second shard has committed nothing");
+    assert!(rig.durable_in_all() < b, "the second shard has committed nothing");
     rig.commit_in(1);
-    assert!(rig.durable() >= c);
-    let d = rig.told(4, second, b"d").lsn;
+    assert!(rig.durable_in_all() >= c);
+    let d = rig.told_in(4, second, b"d").lsn;
     rig.commit_in(0);
-    assert!((c..d).contains(&rig.durable()));
+    assert!((c..d).contains(&rig.durable_in_all()));
     rig.commit_in(1);
-    assert!(rig.durable() >= d);
+    assert!(rig.durable_in_all() >= d);
     assert_eq!(
         rig.cell.outcomes(1).expect("outcomes"),
         [(
@@ -424,9 +424,9 @@ fn what_is_durable_is_durable_in_all_shards() {
 
 #[test]
 fn a_change_that_one_shard_has_lost_is_done_again_and_no_other() {
-    let (mut rig, [first, second]) = Rig::served();
-    let a = rig.told(1, first, b"a");
-    let b = rig.told(2, second, b"b");
+    let (mut rig, [first, second]) = Rig::of_two_served();
+    let a = rig.told_in(1, first, b"a");
+    let b = rig.told_in(2, second, b"b");
     rig.commit_in(0);
     rig.power_cut(7);
     assert_eq!(rig.cell.sessions().len(), 1);
@@ -436,7 +436,7 @@ fn a_change_that_one_shard_has_lost_is_done_again_and_no_other() {
     assert_eq!(again.expect("an answer").attr().expect("made").node, NodeId(b.node));
     assert_eq!(rig.cell.do_again(&client(None), &make(second, b"b"), b), Ok(None), "once");
     rig.cell.go_on().expect("goes on");
-    let later = rig.told(3, first, b"later");
+    let later = rig.told_in(3, first, b"later");
     assert!(later.lsn > b.lsn);
     rig.clean();
 }

@@ -8,7 +8,7 @@ use super::text::Lines;
 use crate::mirror::MirrorStatus;
 use leeward_door::listen::{Family, Figures, OfPair};
 use leeward_env::waits::Cause;
-use leeward_volume::admin::PoolInfo;
+use leeward_volume::admin::{PoolInfo, ShardInfo};
 use leeward_volume::{CallFigures, Condition, GateFigures, Health, TierHealth};
 
 /// Mirrors that have a series of their own, and backups.

@@ -79,6 +79,11 @@ impl Identity {
         Ok(identity)
     }
 
+    /// The same cell with so many shards.
+    pub fn of_shards(&self, shards: usize) -> Identity {
+        Identity { shards, ..self.clone() }
+    }
+
     /// The same cell in this format, if it has an older one: programs that do not know that cannot
     /// read what is written from now on.
     pub fn raised(&self, format: u32) -> Option<Identity> {

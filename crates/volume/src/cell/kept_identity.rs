@@ -49,15 +49,13 @@ impl KeptIdentity {
             KeptIdentity::Nowhere | KeptIdentity::Closed => return Err(being_closed()),
             KeptIdentity::Dir(dir, kept) => {
                 (before..count).try_for_each(|shard| shards::make_in_dir(env, dir, config, shard))?;
-                let new = Identity { shards: count, ..kept.clone() };
+                let new = kept.of_shards(count);
                 identity::replace(dir, &new)?;
                 *kept = new;
             }
             KeptIdentity::Bucket(bucket, kept) => {
                 (before..count).try_for_each(|shard| remote::make_shard(env, bucket, config, shard))?;
-                let more = |there: &Identity| {
-                    (there.shards < count).then(|| Identity { shards: count, ..there.clone() })
-                };
+                let more = |there: &Identity| (there.shards < count).then(|| there.of_shards(count));
                 *kept = replaced(bucket, kept, more)?;
             }
         }
