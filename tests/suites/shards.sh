@@ -18,7 +18,7 @@ adds_shards() {
   lee quota set --user root --everywhere --bytes 1T
   refused=$(lee shard add 2>&1) && return 1
   [[ $refused == *'limits everywhere'* ]]
-  lee quota set --user root --everywhere --bytes 0
+  lee quota set --user root --everywhere --bytes none
   lee shard add | grep '2 shards as soon as'
   cell_stop
   lee shard add | grep '3 shards as soon as' # also while nothing serves it

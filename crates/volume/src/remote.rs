@@ -5,9 +5,9 @@
 //! docs/decisions/0016 says why nothing that such a process still writes or deletes can do harm.
 
 use crate::admin::failure::{Failure, refused};
+use crate::cell::engines::{open_in_bucket, place_of};
 use crate::cell::identity::{self, Identity};
 use crate::cell::kept_identity::KeptIdentity;
-use crate::cell::shards::{self, place_of};
 use crate::cell::{Start, failure, first_batch_of_caller, parts_without_identity};
 use crate::format::inode::Pair;
 use crate::format::keys;
@@ -17,7 +17,7 @@ use crate::{Cell, Config, store_check};
 use bytes::Bytes;
 use leeward_bucket::{Bucket, Error};
 use leeward_env::Env;
-use leeward_meta::slate::{SlateKv, SlateOptions};
+use leeward_meta::slate::SlateKv;
 use leeward_meta::{Batch, Kv};
 use leeward_pool::S3Store;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Cell {
             }
             other => other.map_err(refused)?,
         }
-        let kv = open_engine(env, bucket, &place_of(0), config)?;
+        let kv = open_in_bucket(env, bucket, &place_of(0), config)?;
         let at = |e: leeward_meta::Error| failure(format!("cannot make a cell in {place}: {e}"));
         // an interrupted creation, or a concurrent one, may have come this far
         if kv.get(&keys::cell()).map_err(at)?.is_none() {
@@ -117,7 +117,7 @@ impl Cell {
     ) -> Result<Arc<Cell>, Failure> {
         let place = bucket.place();
         let open = |shard: usize, count: usize| {
-            let kv = open_engine(env, bucket, &place_of(shard), &config.of_shards(count))?;
+            let kv = open_in_bucket(env, bucket, &place_of(shard), &config.of_shards(count))?;
             if let Some(number) = ownership {
                 own(&kv, number, place)?;
             }
@@ -179,19 +179,4 @@ fn own(kv: &SlateKv, number: u64, place: &leeward_bucket::Location) -> Result<()
     }
     let writes = vec![(keys::ownership(), Some(Pair(number, 0).encode()))];
     kv.commit(&Batch { writes, inline_data: Vec::new() }).map_err(|e| at(e.into()))
-}
-
-/// Makes a shard in the bucket of a cell, with nothing in it. It may be there already.
-pub(crate) fn make_shard(env: &Env, bucket: &Bucket, config: &Config, shard: usize) -> Result<(), Failure> {
-    let kv = open_engine(env, bucket, &place_of(shard), config)?;
-    let made = shards::begin(&kv, shard).and_then(|()| kv.close());
-    made.map_err(|e| failure(format!("cannot make shard {shard} in {}: {e}", bucket.place())))
-}
-
-/// Opens the engine at a place in the bucket.
-fn open_engine(env: &Env, bucket: &Bucket, place: &str, config: &Config) -> Result<SlateKv, Failure> {
-    let options =
-        SlateOptions { cache_bytes: u64::from(config.metadata_cache_mib) << 19, ..SlateOptions::default() };
-    SlateKv::open(env, bucket.objects(), place, &bucket.place().to_string(), &options)
-        .map_err(|e| failure(format!("cannot open the metadata in {}: {e}", bucket.place())))
 }

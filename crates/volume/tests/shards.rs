@@ -392,7 +392,9 @@ impl Rig {
     }
 
     fn durable_in_all(&self) -> u64 {
-        (0..4).map(|_| self.cell.durable_up_to()).last().expect("asked")
+        // it looks a step further each time
+        (0..3).for_each(|_| _ = self.cell.durable_up_to());
+        self.cell.durable_up_to()
     }
 }
 

@@ -1,10 +1,9 @@
 //! Where an open cell keeps its identity.
 
 use crate::admin::failure::{Failure, refused};
+use crate::cell::engines::{make_in_bucket, make_in_dir};
 use crate::cell::identity::{self, Identity};
-use crate::cell::shards;
 use crate::config::Config;
-use crate::remote;
 use leeward_bucket::Bucket;
 use leeward_env::Env;
 use leeward_env::disk::held::HeldDir;
@@ -48,13 +47,13 @@ impl KeptIdentity {
         match self {
             KeptIdentity::Nowhere | KeptIdentity::Closed => return Err(being_closed()),
             KeptIdentity::Dir(dir, kept) => {
-                (before..count).try_for_each(|shard| shards::make_in_dir(env, dir, config, shard))?;
+                (before..count).try_for_each(|shard| make_in_dir(env, dir, config, shard))?;
                 let new = kept.of_shards(count);
                 identity::replace(dir, &new)?;
                 *kept = new;
             }
             KeptIdentity::Bucket(bucket, kept) => {
-                (before..count).try_for_each(|shard| remote::make_shard(env, bucket, config, shard))?;
+                (before..count).try_for_each(|shard| make_in_bucket(env, bucket, config, shard))?;
                 let more = |there: &Identity| (there.shards < count).then(|| there.of_shards(count));
                 *kept = replaced(bucket, kept, more)?;
             }

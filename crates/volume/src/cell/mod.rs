@@ -3,14 +3,16 @@
 //! `DIR/cell` identifies it; `DIR/meta` holds the metadata engine, `DIR/data` the segments.
 //! [`crate::remote`] has the same for a bucket.
 
+pub(crate) mod engines;
 pub(crate) mod identity;
 pub(crate) mod kept_identity;
-pub(crate) mod shards;
 pub(crate) mod turns;
 
 use crate::Config;
 use crate::admin::figures::Figures;
 use crate::admin::{AnyReply, AnyRequest, Caller, Concerns, Failure, Progress, Request};
+pub use crate::cell::engines::first_batch_of_shard;
+use crate::cell::engines::{META, open_engine, place_of};
 use crate::cell::identity::Identity;
 pub(crate) use crate::cell::identity::failure;
 use crate::cell::kept_identity::KeptIdentity;
@@ -31,7 +33,7 @@ use crate::format::schedule::ScheduleRecord;
 use crate::format::scrub::Reached;
 use crate::format::scrub::ScrubRecord;
 use crate::format::stored::Stored;
-use crate::format::versions::{FORMAT, FORMAT_JOURNAL_2, FORMAT_KEPT};
+use crate::format::versions::{FORMAT, FORMAT_KEPT};
 use crate::pools::stores::{self, Stores};
 use crate::pools::{Opener, Pools};
 use crate::shard::Shard;
@@ -43,7 +45,6 @@ use crate::state::snapshots::Tally;
 use crate::state::uploads::Uploads;
 use crate::state::which::WhichShard;
 use leeward_data::{Catalog, DataLog, PoolId, SegmentInfo};
-use leeward_env::disk::Disk;
 use leeward_env::disk::held::{HeldDir, sync_names};
 use leeward_env::disk::real::RealDisk;
 use leeward_env::{Activity, Ctx, Env, FileLock, Flow, Nanos, Wait, panic_text};
@@ -52,9 +53,7 @@ use leeward_fs::flows::{FlowRecord, FlowSettings};
 use leeward_fs::leases::Leases;
 use leeward_fs::sessions::{SessionRecord, Sessions};
 use leeward_fs::shards::Shards;
-use leeward_fs::{
-    Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, VOLUMES_OF_SHARD, Watcher,
-};
+use leeward_fs::{Engine, Error, Fs, InodeFlags, Kind, NodeId, Op, Reply, Result, Time, Turns, Watcher};
 use leeward_meta::{Batch, InlineData, Kv, Moment};
 use leeward_pool::{CountedStore, DirStore, GatedStore, Store};
 use parking_lot::Mutex;
@@ -71,10 +70,6 @@ use std::time::Duration;
 
 /// The id of a cell without a directory, as in tests.
 const NO_ID: &str = "00000000000000000000000000000000";
-/// The file that holds the space reserve for removal on a full disk, see [`Kv::reserve`].
-const RESERVE: &str = "meta/reserve";
-/// The engine of the first shard.
-const META: &str = "meta";
 /// Names that may be in a directory before it becomes a cell.
 const OTHERS: [&str; 5] = ["leeward.toml", "lock", "control.sock", "log", "mnt"];
 /// Directories that only a cell has.
@@ -226,7 +221,7 @@ impl Cell {
         let config = &config.of_shards(identity.shards);
         let mut kvs: Vec<Box<dyn Kv>> = Vec::new();
         for shard in 0..identity.shards {
-            let place = shards::place_of(shard);
+            let place = place_of(shard);
             let kv = open_engine(env, dir, &place, config, identity.format).map_err(|e| at(e.into()))?;
             kvs.push(Box::new(kv));
         }
@@ -860,38 +855,6 @@ pub(crate) fn parts_without_identity(place: &str, part: &str) -> String {
     )
 }
 
-/// Opens the engine at a place in the directory.
-fn open_engine(
-    env: &Env,
-    dir: &HeldDir,
-    place: &str,
-    config: &Config,
-    format: u32,
-) -> leeward_meta::Result<leeward_meta::lsm::LsmKv> {
-    let disk = Arc::new(RealDisk::open(dir.path().join(place))?);
-    let tables = disk.root().path().join("tables");
-    let mut options = leeward_meta::lsm::Options {
-        cache_bytes: u64::from(config.metadata_cache_mib) << 19,
-        ..leeward_meta::lsm::Options::default()
-    };
-    // a small disk gets a small journal
-    let space = disk.space()?;
-    let file_bytes = (space.total_bytes / 128).clamp(1 << 20, 4 << 20) & !0xfff;
-    if space.available_bytes < 4 * file_bytes {
-        // opening a cell on a full disk takes some space: the reserve is there for that
-        let reserve = disk.open(RESERVE, leeward_env::disk::Caching::Buffered);
-        reserve.and_then(|file| file.truncate(0)).or_else(absent_is_fine)?;
-    }
-    options.engine.journal.file_bytes = file_bytes;
-    options.engine.journal.may_be_old = format < FORMAT_JOURNAL_2;
-    options.engine.journal_bytes = 16 * file_bytes;
-    leeward_meta::lsm::LsmKv::open(env.clone(), disk, &tables, options)
-}
-
-fn absent_is_fine(e: std::io::Error) -> std::io::Result<()> {
-    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
-}
-
 /// The first records of a cell whose root belongs to the calling user.
 pub(crate) fn first_batch_of_caller(env: &Env) -> Batch {
     // SAFETY: these calls cannot fail and touch no memory.
@@ -920,18 +883,6 @@ pub fn first_batch(env: &Env, uid: u32, gid: u32) -> Batch {
             (keys::cell(), Some(Pair(1, 1).encode())),
             (keys::volume(0), Some(root.encode(FORMAT))),
             (keys::inode(NodeId::ROOT), Some(dir.encode())),
-            (keys::owners_counted(), Some(Pair(1, 0).encode())),
-        ],
-        inline_data: Vec::new(),
-    }
-}
-
-/// The first records of another shard than the first: its counters.
-pub fn first_batch_of_shard(shard: usize) -> Batch {
-    let first = u64::from(VOLUMES_OF_SHARD) * shard as u64;
-    Batch {
-        writes: vec![
-            (keys::cell(), Some(Pair(first, 1).encode())),
             (keys::owners_counted(), Some(Pair(1, 0).encode())),
         ],
         inline_data: Vec::new(),
