@@ -34,7 +34,10 @@ impl Shards<'_> {
         }
         match op {
             Op::Lookup { dir, .. } => match self.of(dir, op) {
-                Err(Error::Elsewhere(node)) => self.look_up(node),
+                Err(Error::Elsewhere(node)) => self.look_up(node).map_err(|e| match e {
+                    Error::Stale => Error::NotFound,
+                    e => e,
+                }),
                 found => found,
             },
             Op::List { dir, after, limit, attrs: true } => self.list(dir, after, limit),
@@ -47,7 +50,9 @@ impl Shards<'_> {
                 self.copy((from, from_offset), (to, to_offset), len.min(COPY_BYTES_MAX))
             }
             Op::SyncAll => {
-                self.all().try_for_each(|shard| (self.ask)(shard, op).map(drop)).map(|()| Reply::Done)
+                // of one that fails the others know nothing
+                let done = self.all().map(|shard| (self.ask)(shard, op).map(drop)).fold(Ok(()), Result::and);
+                done.map(|()| Reply::Done)
             }
             Op::ListUploads { limit, .. } => self.list_uploads(op, limit),
             Op::StatUploads { .. } => self.count_uploads(op),
@@ -108,7 +113,8 @@ impl Shards<'_> {
                 Err(e) => return Err(e),
             },
         };
-        all.push(Entry { attr: Some(attr), ..entry });
+        // the root of a copy is that of the snapshot which it shows
+        all.push(Entry { node: attr.node, attr: Some(attr), ..entry });
         Ok(())
     }
 

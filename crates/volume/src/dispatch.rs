@@ -38,7 +38,7 @@ impl Shard {
     }
 
     /// What a client could not ask for again after a crash is durable before it is answered.
-    fn make_lasting(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
+    pub(crate) fn make_lasting(&self, ctx: &Ctx, op: &Op<'_>) -> Result<()> {
         match op.node().filter(|_| !op.is_on_view()) {
             Some(node) => {
                 self.stage(ctx, node)?;
@@ -143,7 +143,8 @@ impl Shard {
         let st = self.lock();
         let is_copy = st.volumes.get(&node.volume()).is_some_and(|v| v.properties.copy.is_some());
         // a name in another shard leads to its root
-        let is_root = matches!(op, Op::Lookup { dir, name: b"." } if dir.inode() == 1);
+        let is_root =
+            matches!(op, Op::Lookup { dir, name: b"." } if dir.inode() == 1 && self.which.count > 1);
         if is_copy && !is_root && !matches!(op, Op::Forget { .. }) {
             return Err(Error::Stale);
         }

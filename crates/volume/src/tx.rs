@@ -29,7 +29,7 @@ use leeward_fs::sessions::{self, Outcome};
 use leeward_fs::{Error, NodeId, Time};
 use leeward_meta::{InlineData, Kv, Value};
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 /// Why an attempt ended.
@@ -158,8 +158,8 @@ pub struct Tx<'a> {
     pub(crate) is_tight: bool,
     /// Whether nobody can see what changes.
     quiet: bool,
-    /// Its number, if it succeeds.
-    lsn: u64,
+    /// Its number, once it was asked for; 0 before.
+    lsn: Cell<u64>,
     /// What comes of it that its client must be told again, see [`Tx::comes_to`].
     comes_to: Option<(NodeId, u64)>,
     /// It is a step of an operation, and not the last.
@@ -194,7 +194,7 @@ impl<'a> Tx<'a> {
         (ctx, now): (&'a Ctx, Time),
         before: &'a Before,
     ) -> Tx<'a> {
-        let lsn = ctx.again.map_or_else(|| st.next_lsn(), |told| told.lsn);
+        let lsn = Cell::new(ctx.again.map_or(0, |told| told.lsn));
         Tx {
             st,
             cache,
@@ -473,7 +473,10 @@ impl<'a> Tx<'a> {
 
     /// The number of this operation among all changes.
     pub(crate) fn lsn(&self) -> u64 {
-        self.lsn
+        if self.lsn.get() == 0 {
+            self.lsn.set(self.st.next_lsn());
+        }
+        self.lsn.get()
     }
 
     /// The operation was done before: of what it changes only content may be missing.
@@ -604,6 +607,8 @@ impl<'a> Tx<'a> {
     /// The attempt succeeded: its changes enter the running transaction. Returns data that died
     /// unsealed.
     pub fn finish(self) -> Vec<(Addr, u32)> {
+        let changes = !self.writes.list.is_empty() || !self.effects.is_empty();
+        let lsn = if changes { self.lsn() } else { 0 };
         let Tx {
             st,
             events,
@@ -625,7 +630,6 @@ impl<'a> Tx<'a> {
             as_of,
             mut dead,
             now,
-            lsn,
             quiet,
             comes_to,
             goes_on,
@@ -633,7 +637,6 @@ impl<'a> Tx<'a> {
             ..
         } = self;
         debug_assert!(edits.is_empty(), "an operation ended with windows not written back");
-        let changes = !writes.list.is_empty() || !effects.is_empty();
         if changes && ctx.again.is_none() {
             st.has_used_lsn(lsn);
         }

@@ -3,7 +3,7 @@
 use crate::rig::{Rig, noise};
 use leeward_env::disk::sim::Fault;
 use leeward_env::disk::sim::SimDisk;
-use leeward_env::{CallNumber, Ctx, Door, Env, Told};
+use leeward_env::{CallNumber, Ctx, Door, Env, Told, Wait};
 use leeward_fs::sessions::{Outcome, SessionRecord, Sessions, take_told};
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr};
 use leeward_volume::admin::{self, Request, VolumeCreate, VolumeCreateIn, VolumeInfo};
@@ -170,6 +170,87 @@ fn a_crash_leaves_no_volume_without_its_name() {
         }
         rig.clean();
     }
+}
+
+/// What a machine is told of a copy over the border is durable, as it cannot ask for it again.
+#[test]
+fn a_copy_over_the_border_is_durable_when_a_machine_is_told() {
+    let (mut rig, [first, second]) = Rig::of_two_served();
+    let call = |number| client(Some(CallNumber { slot: 3, number }));
+    let file = |dir, name| rig.told_in(1, dir, name).node;
+    let (from, to) = (NodeId(file(first, b"from")), NodeId(file(second, b"to")));
+    rig.cell.call(&client(None), Op::Write { node: from, offset: 0, data: b"content" }).expect("written");
+    rig.cell.sync().expect("durable");
+    let copy = Op::CopyRange { from, from_offset: 0, to, to_offset: 0, len: 7 };
+    let may_not_wait = Ctx { wait: Wait::Never, ..call(2) };
+    assert_eq!(rig.cell.call(&may_not_wait, copy), Err(Error::WouldBlock));
+    let before = rig.cell.outcomes(1).expect("outcomes");
+    assert_eq!(rig.cell.call(&call(2), copy), Ok(Reply::Written(7)));
+    assert_eq!(take_told(), None, "there is nothing to ask for again");
+    assert_eq!(rig.cell.outcomes(1).expect("outcomes"), before, "no part of it is the whole call");
+    rig.power_cut(5);
+    let read = rig.call(Op::Read { node: to, offset: 0, len: 99 }).and_then(Reply::data);
+    assert_eq!(read.expect("read"), b"content");
+}
+
+#[test]
+fn a_name_of_a_volume_that_is_gone_goes_at_opening() {
+    let mut rig = Rig::of_shards(2);
+    rig.dir("/d");
+    let volume = rig.volume_in(1, "v", "/d/v");
+    rig.admin(&admin::SyncAll);
+    let names = rig.disk.kill();
+    rig.admin(&admin::VolumeRemove { name: "v".into() });
+    rig.idle();
+    // the first shard is as it was before
+    rig.cell.close().expect("closed");
+    rig.disk = names;
+    rig.start();
+    assert!(rig.at("/d/v").is_err(), "{volume:?}");
+    rig.clean();
+}
+
+#[test]
+fn a_bucket_goes_with_a_volume_inside_a_volume() {
+    let rig = Rig::of_shards(2);
+    rig.volume_in(1, "outer", "/outer");
+    rig.admin(&new("inner", "/outer/inner"));
+    assert!(rig.cell.buckets().contains_key("inner"));
+    rig.admin(&admin::VolumeRemove { name: "inner".into() });
+    assert!(!rig.cell.buckets().contains_key("inner"));
+    let taken = rig.ask(&new("other", "/outer")).expect_err("a volume is there");
+    assert_eq!(taken.errno, libc::EEXIST, "{taken}");
+    rig.clean();
+}
+
+#[test]
+fn other_pools_are_for_cells_of_one_shard() {
+    let rig = Rig::of_shards(2);
+    let pool = admin::PoolCreate {
+        name: "p".into(),
+        layout: "single".into(),
+        stores: vec!["/nowhere".into()],
+        force: true,
+    };
+    assert_eq!(rig.ask(&pool).expect_err("refused").errno, libc::EOPNOTSUPP);
+}
+
+/// A `cell` that says less than there is, as one from an old backup does, deletes nothing.
+#[test]
+fn too_few_shards_are_refused() {
+    let place = InDir::new();
+    let old = std::fs::read_to_string(place.dir.path().join("cell")).expect("the identity");
+    let cell = place.open();
+    ask(&cell, &admin::ShardAdd { count: 1 });
+    cell.close().expect("closed");
+    drop(cell);
+    let cell = place.open();
+    ask(&cell, &VolumeCreateIn { volume: new("v", "/v"), shard: 1 });
+    cell.close().expect("closed");
+    drop(cell);
+    std::fs::write(place.dir.path().join("cell"), old).expect("an old one");
+    let refused = Cell::open(&place.env, place.dir.path(), &Config::default()).err().expect("refused");
+    assert!(refused.message.contains("restore `cell`"), "{refused}");
 }
 
 #[test]

@@ -26,8 +26,8 @@ enum Action {
     /// Give the cell more shards, which it has from `lee restart` on
     ///
     /// Volumes stay where they are, and new ones come in the new shards. A cell has at most 32. It
-    /// cannot have fewer again. Tiers, and limits of users everywhere, are only for cells of one
-    /// shard; the volumes of projects stay in the first one.
+    /// cannot have fewer again. Other pools than the cell's own, and limits of users everywhere,
+    /// are only for cells of one shard; the volumes of projects stay in the first one.
     Add {
         /// How many
         #[arg(default_value_t = 1)]

@@ -1,10 +1,12 @@
 //! The format of the cell, which an operator raises (docs/decisions/0048).
 
+use crate::admin::failure::about;
 use crate::admin::{Caller, Failure, Reply, Request};
 use crate::format::inode::VolumeRecord;
 use crate::format::versions::FORMAT;
 use crate::shard::Shard;
 use crate::state::State;
+use leeward_env::Ctx;
 use serde::{Deserialize, Serialize};
 
 /// Number of the volume that each cell has.
@@ -31,10 +33,8 @@ impl Reply for FormatRaised {
 impl State {
     /// Writes records in this format from now on, and those anew of which an older one has a part
     /// only.
-    pub(crate) fn write_in_format(&mut self, format: u32) {
-        if std::mem::replace(&mut self.format, format) == format {
-            return;
-        }
+    fn write_in_format(&mut self, format: u32) {
+        self.format = format;
         let compared = |v: &VolumeRecord| v.properties.mirrors.iter().any(|m| m.compared.is_some());
         let again = self.volumes.iter().filter(|(_, v)| compared(v)).map(|(id, _)| *id);
         self.volumes_dirty.extend(again);
@@ -60,8 +60,13 @@ impl Request for FormatRaise {
             // opens it later finds that
             shard.lock().volumes_dirty.insert(ROOT);
             shard.settle()?;
-            shard.lock().write_in_format(FORMAT);
-            shard.settle()?;
+            for each in 0..shard.which.count {
+                let raised = shard.ask(each, |shard| {
+                    shard.lock().write_in_format(FORMAT);
+                    shard.commit_now(&Ctx::system())
+                });
+                raised.map_err(about("the format"))?;
+            }
         }
         Ok(FormatRaised { before, format: FORMAT })
     }

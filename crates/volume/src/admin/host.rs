@@ -254,8 +254,9 @@ impl Request for HostList {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<HostInfos, Failure> {
         let accounts = shard.accounts();
-        let named = accounts.hosts().flat_map(|(_, record)| record.volumes.iter().copied());
-        let volumes = shard.volume_names(named);
+        let named: Vec<u32> =
+            accounts.hosts().flat_map(|(_, record)| record.volumes.iter().copied()).collect();
+        let volumes = shard.names_in_cell(&named);
         let hosts = accounts.hosts().map(|(name, record)| info(name, record, &volumes)).collect();
         Ok(HostInfos { hosts })
     }

@@ -67,8 +67,11 @@ impl State {
             let most = VOLUMES_OF_SHARD;
             return Some(format!("it has given out {next} numbers of volumes, and one shard has {most}"));
         }
-        if let Some(pool) = self.pools.values().find(|pool| pool.tier.is_some()) {
-            return Some(format!("pool {} is a tier, which lee pool tier {0} --none ends", pool.name));
+        if let Some(pool) = self.pools.values().next() {
+            return Some(format!(
+                "its shards would not agree about pool {}: it may have no pool but its own",
+                pool.name
+            ));
         }
         let of_cell = self.owners.limits().filter(|(volume, ..)| volume.is_none()).count();
         (of_cell > 0).then(|| format!("{of_cell} users or groups have limits everywhere: set them by volume"))
@@ -77,7 +80,7 @@ impl State {
 
 impl Shard {
     /// Whether the cell has several shards, or will when it is served anew.
-    pub(super) fn has_neighbours(&self) -> bool {
+    pub(in crate::admin) fn has_neighbours(&self) -> bool {
         self.which.count > 1 || self.identity.lock().shards().is_some_and(|count| count > 1)
     }
 }

@@ -38,13 +38,14 @@ pub(crate) fn place_of(shard: usize) -> String {
 }
 
 impl Config {
-    /// The settings of each of so many shards, which share the memory.
+    /// The settings of each of so many shards, which share the memory: a segment, and as much of
+    /// the others as settings may say, each has in any case.
     pub(crate) fn of_shards(&self, count: usize) -> Config {
-        let share = |mib: u32| (mib / count as u32).max(1);
+        let share = |mib: u32, least: u32| (mib / count as u32).max(least.min(mib));
         Config {
-            dirty_mib: share(self.dirty_mib),
-            cache_mib: share(self.cache_mib),
-            metadata_cache_mib: share(self.metadata_cache_mib),
+            dirty_mib: share(self.dirty_mib, 16),
+            cache_mib: share(self.cache_mib, 8),
+            metadata_cache_mib: share(self.metadata_cache_mib, 8),
             ..self.clone()
         }
     }

@@ -97,10 +97,8 @@ fn replaced(
     kept: &Identity,
     change: impl Fn(&Identity) -> Option<Identity>,
 ) -> Result<Identity, Failure> {
-    let Some(changed) = change(kept) else { return Ok(kept.clone()) };
-    if bucket.look(MAP).map_err(refused)?.is_none() {
-        bucket.replace(identity::NAME, changed.to_text()?.into()).map_err(refused)?;
-        return Ok(changed);
+    if change(kept).is_none() {
+        return Ok(kept.clone());
     }
     let place = bucket.place().to_string();
     let at = format!("{place}/{}", identity::NAME);
@@ -112,6 +110,10 @@ fn replaced(
     };
     let (there, tag) = read()?;
     let Some(changed) = change(&there) else { return Ok(there) };
+    if bucket.look(MAP).map_err(refused)?.is_none() {
+        bucket.replace(identity::NAME, changed.to_text()?.into()).map_err(refused)?;
+        return Ok(changed);
+    }
     match bucket.swap(identity::NAME, changed.to_text()?.into(), &tag) {
         Ok(_) => Ok(changed),
         // an answer may have been lost

@@ -289,6 +289,14 @@ impl Cell {
             Ok((kv, state))
         });
         let mut parts: Vec<(Box<dyn Kv>, State)> = loaded.collect::<Result<_>>()?;
+        let attached = parts.iter().flat_map(|(_, state)| state.attached.keys());
+        if let Some(volume) = attached.copied().find(|volume| NodeId::new(*volume, 1).shard() >= count) {
+            let shard = NodeId::new(volume, 1).shard();
+            let why = format!(
+                "`cell` says that there are {count} shards, and a name leads to shard {shard}: restore `cell`"
+            );
+            return Err(Error::Corrupt(why));
+        }
         agree(parts.iter_mut().map(|(_, state)| state).collect());
         let loaded = env.now();
         let options = leeward_data::Options {
@@ -319,6 +327,7 @@ impl Cell {
         let shards: Vec<Arc<Shard>> = parts.drain(..).map(make).collect();
         shards.iter().for_each(|shard| shard.knows_of(&shards));
         shards.iter().try_for_each(|shard| shard.recover().map_err(|e| naming_damage(&*shard.kv, e)))?;
+        shards.iter().for_each(|shard| shard.drop_names_of_gone());
         shards.iter().for_each(|shard| shard.complete_names());
         let millis = |from: u64, to: u64| (to - from) / 1_000_000;
         let (read, recovered) = (millis(begun, loaded), millis(loaded, env.now()));
@@ -452,7 +461,7 @@ impl Cell {
         request: &R,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<R::Reply, Failure> {
-        self.shard.note_request(ctx, &request.clone().into());
+        self.note_request(ctx, &request.clone().into());
         let reply = self.run(request, &mut Caller { ctx, progress });
         self.shards().for_each(|shard| shard.wait_applied());
         reply
@@ -465,11 +474,22 @@ impl Cell {
         request: &AnyRequest,
         progress: &mut dyn FnMut(Progress),
     ) -> std::result::Result<AnyReply, Failure> {
-        self.shard.note_request(ctx, request);
+        self.note_request(ctx, request);
         let reply = request.run(self, &mut Caller { ctx, progress });
         // the caller finds the change in the mounted tree
         self.shards().for_each(|shard| shard.wait_applied());
         reply
+    }
+
+    /// Notes who asks. It is durable before what another shard changes is.
+    fn note_request(&self, ctx: &Ctx, request: &AnyRequest) {
+        self.shard.note_request(ctx, request);
+        if !self.others.is_empty()
+            && request.is_noted()
+            && let Err(e) = self.shard.commit_now(&Ctx::system())
+        {
+            tracing::warn!("who asked for {} is not noted yet: {e}", request.name());
+        }
     }
 
     /// Runs a request where it belongs.
@@ -482,11 +502,7 @@ impl Cell {
             return request.run(&self.shard, caller);
         }
         match request.concerns() {
-            Concerns::Cell => {
-                let reply = request.run(&self.shard, caller);
-                self.others.iter().for_each(|shard| shard.follow(&self.shard));
-                reply
-            }
+            Concerns::Cell => request.run(&self.shard, caller),
             Concerns::Path(path) => {
                 let node = self.shard.resolve_near(path);
                 request.run(self.shard_of(node), caller)
@@ -766,17 +782,39 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Answers an operation by several shards.
+    fn answer(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
+        let ask = |shard: usize, op: Op<'_>| match shard {
+            0 => self.shard.call(ctx, &op),
+            other => self.others[other - 1].call(ctx, &op),
+        };
+        Shards { count: 1 + self.others.len(), refs: ctx.refs, ask: &ask }.answer(op)
+    }
+
+    /// Copies from a file of one shard to one of another: in writes, none of which is the call of
+    /// a machine. What one could not ask for again after a crash is durable before it is answered.
+    fn copy_over(&self, ctx: &Ctx, op: Op<'_>, to: NodeId) -> Result<Reply> {
+        Shard::may_wait(ctx)?;
+        let ctx = &Ctx { call: None, ..*ctx };
+        let reply = self.answer(ctx, op)?;
+        if ctx.client > 0 {
+            self.shard_of(to).make_lasting(ctx, &op)?;
+        }
+        Ok(reply)
+    }
+}
+
 impl Fs for Cell {
     fn call(&self, ctx: &Ctx, op: Op<'_>) -> Result<Reply> {
         let _at_work = self.shard.calls.begin()?;
         if self.others.is_empty() {
             return self.shard.call(ctx, &op);
         }
-        let ask = |shard: usize, op: Op<'_>| match shard {
-            0 => self.shard.call(ctx, &op),
-            other => self.others[other - 1].call(ctx, &op),
-        };
-        Shards { count: 1 + self.others.len(), refs: ctx.refs, ask: &ask }.answer(op)
+        match op {
+            Op::CopyRange { from, to, .. } if from.shard() != to.shard() => self.copy_over(ctx, op, to),
+            op => self.answer(ctx, op),
+        }
     }
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {
@@ -1022,17 +1060,14 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64, which: WhichShard) -> Resu
     Ok(st)
 }
 
-/// The shards of a cell agree on what is common to them: the pools and the sessions, of which the
-/// first one knows, and the numbers of changes, which go up over all of them.
+/// The shards of a cell agree on what is common to them: the sessions, of which the first one
+/// knows, and the numbers of changes, which go up over all of them.
 fn agree(mut states: Vec<&mut State>) {
     let process = states.iter().map(|st| st.sessions.process()).max().unwrap_or_default();
     let Some(first) = states.first() else { return };
     let sessions: Vec<SessionRecord> = first.sessions.all().cloned().collect();
-    let (pools, lsn) = (first.pools.clone(), Arc::default());
-    for state in &mut states {
-        state.begin_sessions(process, Arc::clone(&lsn), &sessions);
-        state.pools.clone_from(&pools);
-    }
+    let lsn = Arc::default();
+    states.iter_mut().for_each(|state| state.begin_sessions(process, Arc::clone(&lsn), &sessions));
 }
 
 /// What is kept of mirrors.

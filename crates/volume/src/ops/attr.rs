@@ -79,7 +79,8 @@ impl Tx<'_> {
     /// What has no name is there for those only who have references.
     fn by_number(&mut self, node: NodeId) -> TxResult<Reply> {
         // the root of a copy is that of the snapshot which it shows
-        let node = if node.inode() == 1 { self.st.shown(NodeId::ROOT, node) } else { node };
+        let is_of_several = self.st.which.count > 1;
+        let node = if is_of_several && node.inode() == 1 { self.st.shown(NodeId::ROOT, node) } else { node };
         let inode = &self.inode(node)?;
         if inode.nlink == 0 && self.st.refs.get(node) == 0 {
             return Err(Error::Stale.into());

@@ -22,17 +22,20 @@ impl Cell {
         if config.disk_cache.is_empty() {
             return;
         }
-        let (of, cache_lock) = (Arc::downgrade(shard), self.cache_lock.clone());
+        let of: Vec<_> = self.shards().map(Arc::downgrade).collect();
+        let cache_lock = self.cache_lock.clone();
         let (env, id, config) = (shard.env.clone(), id.to_string(), config.clone());
         let dir = config.disk_cache.clone();
         open_cache_apart(&shard.env, (&dir, "the stores"), move || {
             let (cache, lock) = open(&env, &id, &config)?;
-            let Some(shard) = of.upgrade() else { return Ok(()) }; // closed meanwhile
             let cache = Arc::new(cache);
-            shard.log.use_disk_cache(cache.clone());
-            // data on disks of this machine is not cached on another disk
-            let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
-            shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
+            for shard in of {
+                let Some(shard) = shard.upgrade() else { return Ok(()) }; // closed meanwhile
+                shard.log.use_disk_cache(cache.clone());
+                // data on disks of this machine is not cached on another disk
+                let is_far = |pool| if pool == 0 { own_is_remote } else { shard.is_remote(pool) };
+                shard.pools.all().into_iter().for_each(|(pool, _)| cache.serve(pool, is_far(pool)));
+            }
             *cache_lock.lock() = Some(lock);
             Ok(())
         });

@@ -12,7 +12,6 @@ use leeward_data::{Object, PoolId};
 use leeward_env::{Class, Ctx, Nanos, Work};
 use leeward_fs::Result;
 use leeward_pool::{ObjectId, Pool as Layered, Step, Store};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Time until the next check when nothing was left to repair, and when repairing failed.
@@ -57,32 +56,6 @@ impl Shard {
         self.pools.set(id, opened);
         self.log.disk_cache().inspect(|cache| cache.serve(id, remote));
         self.look_at_space(id);
-    }
-
-    /// Has the pools of the first shard, and writes records in the format of that, from now on.
-    pub(crate) fn follow(&self, first: &Shard) {
-        let (pools, format) = {
-            let st = first.lock();
-            (st.pools.clone(), st.format)
-        };
-        let changed: Vec<PoolId> = {
-            let st = &mut *self.lock();
-            st.write_in_format(format);
-            let before = std::mem::replace(&mut st.pools, pools);
-            let all = before.keys().chain(st.pools.keys()).copied().collect::<BTreeSet<PoolId>>();
-            st.moves.recheck();
-            all.into_iter().filter(|id| before.get(id) != st.pools.get(id)).collect()
-        };
-        for id in changed {
-            let parts = self.lock().parts_of(id);
-            match parts {
-                Some(parts) => self.set_pool(id, self.pools.open(&parts)),
-                None => {
-                    self.log.remove_pool(id);
-                    self.pools.remove(id);
-                }
-            }
-        }
     }
 
     /// Whether a pool has stores that are not on disks of this machine.

@@ -38,6 +38,11 @@ impl Request for PoolCreate {
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfo, Failure> {
         let name = &self.name;
         self.check_name()?;
+        if shard.has_neighbours() {
+            let why =
+                "a cell of several shards has no pool but its own: its shards would not agree about another";
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
         if shard.pool_named(name).is_ok() {
             return Err(self.is_taken());
         }

@@ -36,16 +36,6 @@ impl Request for PoolRemove {
             return Err(Failure::new(libc::EBUSY, message));
         }
         let stores = shard.lock().pools.get(&id).map_or_else(Vec::new, |r| r.stores.clone());
-        for other in (0..shard.which.count).filter(|other| *other != shard.which.index) {
-            let why_not = shard.ask(other, |other| {
-                let _ = other.delete_garbage();
-                let is_on_way = (!other.log.has_none_of(id)).then(|| "data is on its way to it".to_owned());
-                Ok(is_on_way.or_else(|| other.lock().why_not_empty(id, name)))
-            });
-            if let Some(why) = why_not.map_err(about(name))? {
-                return Err(Failure::new(libc::EBUSY, why));
-            }
-        }
         let removed = shard.transact(&Ctx::system(), |tx| {
             if let Some(why) = tx.st.why_not_empty(id, name) {
                 return Ok(Err(Failure::new(libc::EBUSY, why)));

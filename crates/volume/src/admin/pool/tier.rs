@@ -35,10 +35,6 @@ impl Request for PoolTier {
     type Reply = PoolInfo;
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<PoolInfo, Failure> {
-        if shard.has_neighbours() {
-            let why = "a cell of several shards has no tiers: their hot pools are one shard's each";
-            return Err(Failure::new(libc::EOPNOTSUPP, why));
-        }
         let (flush_percent, evict_percent) = (self.flush_percent, self.evict_percent);
         let options = TierOptions { flush_percent, evict_percent, ending: false };
         if !options.is_sound() {

@@ -92,7 +92,8 @@ impl Shard {
 
     /// How many volumes a shard has.
     fn volumes_in(&self, shard: usize) -> usize {
-        self.ask(shard, |shard| Ok(shard.lock().volumes.named_count())).unwrap_or(usize::MAX)
+        let count = |shard: &Shard| Ok(shard.broken().is_none().then(|| shard.lock().volumes.named_count()));
+        self.ask(shard, count).ok().flatten().unwrap_or(usize::MAX)
     }
 
     /// The volume of this name in any shard.
@@ -105,6 +106,22 @@ impl Shard {
     pub(in crate::admin) fn names_in_cell(&self, of: &[u32]) -> BTreeMap<u32, String> {
         let names = |shard: &Shard| Ok(shard.volume_names(of.iter().copied()));
         (0..self.which.count).filter_map(|shard| self.ask(shard, names).ok()).flatten().collect()
+    }
+
+    /// Names here that lead to volumes of other shards which are gone, go.
+    pub(crate) fn drop_names_of_gone(&self) {
+        let attached: Vec<_> = self.lock().attached.iter().map(|(id, at)| (*id, at.clone())).collect();
+        for (id, AttachedRecord { dir, name }) in attached {
+            let is_there = |shard: &Shard| Ok(shard.lock().volumes.get(&id).is_some_and(|v| !v.removing));
+            if self.beside(NodeId::new(id, 1), is_there) == Ok(false)
+                && let Err(e) = self.transact(&Ctx::system(), |tx| tx.detach(id, dir, &name))
+            {
+                tracing::error!(
+                    "the name {} of a volume that is gone stays: {e}",
+                    String::from_utf8_lossy(&name)
+                );
+            }
+        }
     }
 
     /// Volumes of this shard whose names in another one a crash has left out get them.

@@ -13,7 +13,7 @@ use crate::state::{Effect, State};
 use crate::tx::{Tx, TxResult};
 use leeward_data::PoolId;
 use leeward_env::Ctx;
-use leeward_fs::{Error, NodeId};
+use leeward_fs::{Error, NodeId, VOLUMES_OF_SHARD};
 use serde::{Deserialize, Serialize};
 
 /// Makes a volume and attaches it in the tree.
@@ -57,13 +57,12 @@ impl Request for CopyCreate {
     type Reply = VolumeInfo;
 
     fn concerns(&self) -> Concerns<'_> {
-        Concerns::Path(&self.volume.at)
+        Concerns::Path(above(&self.volume.at))
     }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
         let id = self.volume.make(shard, caller.ctx, None, Some(CopyState::default()))?;
         shard.home_of_volume(id, |home| {
-            home.check_every_operation();
             home.prepare_copy(id).map_err(about(&self.volume.name))?;
             home.volume_info(id)
         })
@@ -74,7 +73,7 @@ impl Request for VolumeCreate {
     type Reply = VolumeInfo;
 
     fn concerns(&self) -> Concerns<'_> {
-        Concerns::Path(&self.at)
+        Concerns::Path(above(&self.at))
     }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
@@ -87,7 +86,7 @@ impl Request for VolumeCreateIn {
     type Reply = VolumeInfo;
 
     fn concerns(&self) -> Concerns<'_> {
-        Concerns::Path(&self.volume.at)
+        Concerns::Path(above(&self.volume.at))
     }
 
     fn run(&self, shard: &Shard, caller: &mut Caller<'_>) -> Result<VolumeInfo, Failure> {
@@ -126,7 +125,8 @@ impl VolumeCreate {
         let project = shard.transact(&Ctx::system(), |tx| tx.project_over(dir));
         let project = project.map_err(about(format_args!("cannot attach at {at}")))?;
         let home = shard.shard_for_new(home, dir, project.is_some())?;
-        let new = New { volume: self, asker, dir, leaf, pool, copy };
+        let will_have_neighbours = shard.has_neighbours();
+        let new = New { volume: self, asker, dir, leaf, pool, copy, will_have_neighbours };
         let id = if home == shard.which.index { new.make(shard)? } else { new.make_beside(shard, home)? };
         shard.invalidate_entry(dir, leaf.as_bytes());
         shard.invalidate_inode(dir);
@@ -145,6 +145,14 @@ impl VolumeCreate {
     }
 }
 
+/// The directory that a path is in.
+fn above(path: &str) -> &str {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((above, _)) => above,
+    }
+}
+
 /// A volume that is being made.
 struct New<'a> {
     volume: &'a VolumeCreate,
@@ -153,6 +161,8 @@ struct New<'a> {
     leaf: &'a str,
     pool: Option<PoolId>,
     copy: Option<CopyState>,
+    /// Whether the cell will have several shards.
+    will_have_neighbours: bool,
 }
 
 impl New<'_> {
@@ -162,6 +172,9 @@ impl New<'_> {
 
     /// Makes it in the shard of its directory.
     fn make(&self, shard: &Shard) -> Result<u32, Failure> {
+        if self.copy.is_some() {
+            shard.check_every_operation();
+        }
         let made = shard.transact(&Ctx::system(), |tx| {
             let project = tx.project_over(self.dir)?;
             if let Err(refused) = self.volume.fits(tx.st, self.asker, self.dir, project) {
@@ -204,12 +217,19 @@ impl New<'_> {
             return Err(in_none_of_his(&self.volume.at));
         }
         let made = shard.ask(home, |home| {
+            if self.copy.is_some() {
+                home.check_every_operation();
+            }
             let made = home.transact(&Ctx::system(), |tx| self.put(tx, None))?;
             home.commit_now(&Ctx::system())?;
             Ok(made)
         });
         let id = made.map_err(self.failed())??;
-        if let Err(e) = shard.attach_at(id, self.dir, self.leaf.as_bytes()) {
+        let attached = shard.attach_at(id, self.dir, self.leaf.as_bytes());
+        // a name that may not be durable yet becomes so with the next commit
+        if let Err(e) = attached
+            && !shard.lock().attached.contains_key(&id)
+        {
             let undone = shard.ask(home, |home| {
                 home.check_every_operation();
                 home.transact(&Ctx::system(), |tx| {
@@ -227,7 +247,8 @@ impl New<'_> {
     /// Writes its record and its root directory.
     fn put(&self, tx: &mut Tx<'_>, pool_of_project: Option<PoolId>) -> TxResult<Result<u32, Failure>> {
         let id = tx.st.next_volume;
-        if !tx.st.which.volumes().contains(&id) {
+        let beyond = self.will_have_neighbours && tx.st.which.count == 1 && id >= VOLUMES_OF_SHARD;
+        if beyond || !tx.st.which.volumes().contains(&id) {
             return Ok(Err(Failure::new(libc::ENOSPC, "no more volume numbers")));
         }
         let VolumeCreate { name, uid, gid, .. } = self.volume;

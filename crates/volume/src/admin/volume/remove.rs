@@ -28,6 +28,7 @@ impl Request for VolumeRemove {
 
     fn run(&self, shard: &Shard, _: &mut Caller<'_>) -> Result<Done, Failure> {
         let name = &self.name;
+        let _alone = shard.naming().lock();
         let id = shard.volume_named(name)?;
         let busy = |message: String| Err(Failure::new(libc::EBUSY, message));
         if id == 0 {
@@ -67,7 +68,7 @@ impl Request for VolumeRemove {
             ));
         }
         shard.settle()?;
-        if let (true, Some(path)) = (is_beside, &path) {
+        if let (true, Some(path)) = (shard.which.index > 0, &path) {
             shard.ask(0, |first| first.unpublish(name, path)).map_err(about(name))?;
         }
         shard.invalidate_entry(v.attached_dir, &v.attached_name);
