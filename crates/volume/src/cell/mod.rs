@@ -282,22 +282,7 @@ impl Cell {
         Start { id, format, opener, put_threads }: Start<'_>,
     ) -> Result<Arc<Cell>> {
         let begun = env.now();
-        let count = kvs.len();
-        let loaded = kvs.into_iter().enumerate().map(|(index, kv)| {
-            let which = WhichShard { index, count };
-            let state = load_state(&*kv, format, env.random(), which).map_err(|e| naming_damage(&*kv, e))?;
-            Ok((kv, state))
-        });
-        let mut parts: Vec<(Box<dyn Kv>, State)> = loaded.collect::<Result<_>>()?;
-        let attached = parts.iter().flat_map(|(_, state)| state.attached.keys());
-        if let Some(volume) = attached.copied().find(|volume| NodeId::new(*volume, 1).shard() >= count) {
-            let shard = NodeId::new(volume, 1).shard();
-            let why = format!(
-                "`cell` says that there are {count} shards, and a name leads to shard {shard}: restore `cell`"
-            );
-            return Err(Error::Corrupt(why));
-        }
-        agree(parts.iter_mut().map(|(_, state)| state).collect());
+        let parts = load_all(env, kvs, format)?;
         let loaded = env.now();
         let options = leeward_data::Options {
             compression: match config.compression {
@@ -324,7 +309,7 @@ impl Cell {
             shard.log.attach(catalog);
             shard
         };
-        let shards: Vec<Arc<Shard>> = parts.drain(..).map(make).collect();
+        let shards: Vec<Arc<Shard>> = parts.into_iter().map(make).collect();
         shards.iter().for_each(|shard| shard.knows_of(&shards));
         shards.iter().try_for_each(|shard| shard.recover().map_err(|e| naming_damage(&*shard.kv, e)))?;
         shards.iter().for_each(|shard| shard.drop_names_of_gone());
@@ -1058,6 +1043,25 @@ fn load_state(kv: &dyn Kv, format: u32, opening: u64, which: WhichShard) -> Resu
     drop(moment);
     st.count_unfolded(kv)?;
     Ok(st)
+}
+
+/// The shards of a cell, in order, each with its engine.
+fn load_all(env: &Env, kvs: Vec<Box<dyn Kv>>, format: u32) -> Result<Vec<(Box<dyn Kv>, State)>> {
+    let count = kvs.len();
+    let loaded = kvs.into_iter().enumerate().map(|(index, kv)| {
+        let which = WhichShard { index, count };
+        let state = load_state(&*kv, format, env.random(), which).map_err(|e| naming_damage(&*kv, e))?;
+        Ok((kv, state))
+    });
+    let mut parts: Vec<(Box<dyn Kv>, State)> = loaded.collect::<Result<_>>()?;
+    let attached = parts.iter().flat_map(|(_, state)| state.attached.keys());
+    if let Some(shard) = attached.map(|id| NodeId::new(*id, 1).shard()).find(|shard| *shard >= count) {
+        return Err(Error::Corrupt(format!(
+            "`cell` says that there are {count} shards, and a name leads to shard {shard}: restore `cell`"
+        )));
+    }
+    agree(parts.iter_mut().map(|(_, state)| state).collect());
+    Ok(parts)
 }
 
 /// The shards of a cell agree on what is common to them: the sessions, of which the first one
