@@ -7,6 +7,7 @@ TOOLS has Selenium and axe (pip). CASE is one of the functions below; each LINK 
 PICTURES=DIR the case `pictures` writes the pictures of docs/console there.
 """
 
+import datetime
 import http.server
 import json
 import os
@@ -124,7 +125,9 @@ def pages(d, own):
 
 def charts(d):
     """What was used on the days before is drawn, with a point for each."""
-    for at in ["/volume?name=mine", "/reports?by=volume"]:
+    # without that day a report begins with the month, which may have begun today
+    first = datetime.date.today() - datetime.timedelta(days=DAYS + 1)
+    for at in ["/volume?name=mine", f"/reports?by=volume&from={first}"]:
         d.get(f"{BASE}/console{at}")
         lines = d.find_elements(By.CSS_SELECTOR, ".chart svg [data-points]")
         check(lines, f"nothing is drawn on {at}: {find(d, 'main').text}")
