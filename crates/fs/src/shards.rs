@@ -9,10 +9,10 @@ use crate::uploads::UploadTotals;
 use crate::{Entry, Error, NodeId, Op, Reply, Result};
 use leeward_env::limits::WRITE_BYTES_MAX;
 
-/// Most bytes of one copy between shards: the caller asks again for more.
+/// Most bytes of one copy between shards.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// The shards of a cell, as whoever answers operations sees them.
+/// The shards of a cell of several, as whoever answers operations sees them.
 #[derive(Clone, Copy)]
 pub struct Shards<'a> {
     /// How many there are.
@@ -29,9 +29,6 @@ impl Shards<'_> {
     /// # Errors
     /// Those of the operation.
     pub fn answer(&self, op: Op<'_>) -> Result<Reply> {
-        if self.count == 1 {
-            return (self.ask)(0, op);
-        }
         match op {
             Op::Lookup { dir, .. } => match self.of(dir, op) {
                 Err(Error::Elsewhere(node)) => self.look_up(node).map_err(|e| match e {
@@ -126,7 +123,7 @@ impl Shards<'_> {
         }
     }
 
-    /// Copies bytes, as far as that goes without waiting where the caller may not.
+    /// Copies bytes in writes, as many as go: the caller asks again for more.
     fn copy(
         &self,
         (from, from_offset): (NodeId, u64),

@@ -1,12 +1,14 @@
 //! A cell of several shards: what is in one of them, and what crosses their borders.
 
-use crate::rig::{Rig, noise};
+use crate::rig::{Rig, engine, noise};
 use leeward_env::disk::sim::Fault;
 use leeward_env::disk::sim::SimDisk;
 use leeward_env::{CallNumber, Ctx, Door, Env, Told, Wait};
 use leeward_fs::sessions::{Outcome, SessionRecord, Sessions, take_told};
 use leeward_fs::{Error, Fs, Make, NodeId, Op, Precondition, RenameMode, Reply, SetAttr};
+use leeward_meta::{Batch, Kv};
 use leeward_volume::admin::{self, Request, VolumeCreate, VolumeCreateIn, VolumeInfo};
+use leeward_volume::format::keys;
 use leeward_volume::{Cell, Config, FORMAT, FORMAT_KEPT};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -208,6 +210,34 @@ fn a_name_of_a_volume_that_is_gone_goes_at_opening() {
     rig.start();
     assert!(rig.at("/d/v").is_err(), "{volume:?}");
     rig.clean();
+}
+
+#[test]
+fn fsck_finds_names_and_records_that_differ() {
+    let mut rig = Rig::of_shards(2);
+    let volume = rig.volume_in(1, "v", "/v").id;
+    rig.cell.close().expect("closed");
+    let kv = engine(&rig.env, &rig.disk);
+    let lost = Batch { writes: vec![(keys::attached(volume), None)], inline_data: Vec::new() };
+    kv.commit(&lost).expect("committed");
+    drop(kv);
+    rig.start();
+    let found = rig.findings();
+    let details: Vec<&str> = found.iter().map(|finding| finding.detail.as_str()).collect();
+    assert!(found.iter().all(|finding| finding.kind == "attached"), "{found:?}");
+    assert_eq!(details.len(), 2, "{details:?}");
+    assert!(details.iter().any(|detail| detail.contains("without a record")), "{details:?}");
+    assert!(details.iter().any(|detail| detail.contains("volume v has no name")), "{details:?}");
+}
+
+#[test]
+fn a_bucket_has_the_path_of_its_volume_however_it_was_written() {
+    let rig = Rig::of_shards(2);
+    rig.dir("/d");
+    for (shard, name) in ["first", "second"].into_iter().enumerate() {
+        rig.volume_in(shard, name, &format!("/d//{name}/"));
+        assert_eq!(rig.cell.buckets()[name].path, format!("/d/{name}"));
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tells about the shards of the cell.
+//! Requests about the shards of the cell.
 
 use crate::admin::{Caller, Concerns, Failure, Reply, Request};
 use crate::format::versions::FORMAT_SHARDS;

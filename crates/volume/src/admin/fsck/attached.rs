@@ -12,26 +12,14 @@ use leeward_fs::{NodeId, Result};
 use leeward_meta::Moment;
 
 impl Shard {
+    /// Names and records, as of one moment; and what both sides say now, while no volume gets or
+    /// loses its name.
     pub(super) fn census_attached(&self, c: &mut Census, moment: &dyn Moment) -> Result<()> {
         each(moment, keys::table_range(Table::Attached), |key, value| {
-            let volume = keys::table_id(key) as u32;
-            let AttachedRecord { dir, name } = AttachedRecord::decode(value)?;
-            let root = NodeId::new(volume, 1);
-            if c.names_beside.remove(&root) != Some(dir) {
-                c.say(
-                    "attached",
-                    Some(dir),
-                    format!("no name leads to volume {volume}, which is attached here"),
-                );
-            }
-            let says = self.beside(root, |shard| Ok(shard.lock().volumes.get(&volume).cloned()));
-            let agrees = |v: &VolumeRecord| !v.removing && v.attached_dir == dir && v.attached_name == name;
-            if !says.ok().flatten().is_some_and(|v| agrees(&v)) {
-                c.say(
-                    "attached",
-                    Some(dir),
-                    format!("volume {volume}, which is attached here, says otherwise"),
-                );
+            let (volume, at) = (keys::table_id(key) as u32, AttachedRecord::decode(value)?);
+            if c.names_beside.remove(&NodeId::new(volume, 1)) != Some(at.dir) {
+                let detail = format!("no name leads to volume {volume}, which is attached here");
+                c.say("attached", Some(at.dir), detail);
             }
             Ok(())
         })?;
@@ -42,14 +30,24 @@ impl Shard {
                 format!("a name leads to {root:?} of another shard, without a record"),
             );
         }
-        each(moment, keys::table_range(Table::Volume), |key, value| {
-            let (id, v) = (keys::table_id(key) as u32, VolumeRecord::decode(value)?);
+        let _alone = self.naming().lock();
+        let attached = self.lock().attached.clone();
+        for (volume, at) in attached {
+            let says =
+                self.beside(NodeId::new(volume, 1), |shard| Ok(shard.lock().volumes.get(&volume).cloned()));
+            let agrees =
+                |v: &VolumeRecord| !v.removing && v.attached_dir == at.dir && v.attached_name == at.name;
+            if !says.ok().flatten().is_some_and(|v| agrees(&v)) {
+                let detail = format!("volume {volume}, which is attached here, says otherwise");
+                c.say("attached", Some(at.dir), detail);
+            }
+        }
+        for (id, v) in self.volumes_named_beside() {
             let has = |shard: &Shard| Ok(shard.lock().attached.contains_key(&id));
-            if !v.removing && !self.which.has(v.attached_dir) && self.beside(v.attached_dir, has) != Ok(true)
-            {
+            if self.beside(v.attached_dir, has) != Ok(true) {
                 c.say("attached", None, format!("volume {} has no name where it is attached", v.name));
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }

@@ -124,14 +124,16 @@ impl Shard {
         }
     }
 
+    /// Volumes of this shard that have their names in another one.
+    pub(in crate::admin) fn volumes_named_beside(&self) -> Vec<(u32, VolumeRecord)> {
+        let st = self.lock();
+        let is_beside = |v: &VolumeRecord| !v.removing && !self.which.has(v.attached_dir);
+        st.volumes.iter().filter(|(_, v)| is_beside(v)).map(|(id, v)| (*id, v.clone())).collect()
+    }
+
     /// Volumes of this shard whose names in another one a crash has left out get them.
     pub(crate) fn complete_names(&self) {
-        let away: Vec<(u32, VolumeRecord)> = {
-            let st = self.lock();
-            let away = |(_, v): &(&u32, &VolumeRecord)| !v.removing && !self.which.has(v.attached_dir);
-            st.volumes.iter().filter(away).map(|(id, v)| (*id, v.clone())).collect()
-        };
-        for (id, v) in away.iter().filter(|(_, v)| v.attached_dir.0 != 0) {
+        for (id, v) in &self.volumes_named_beside() {
             let attached = self.beside(v.attached_dir, |shard| {
                 if shard.lock().attached.contains_key(id) {
                     return Ok(());
@@ -148,14 +150,6 @@ impl Shard {
         }
     }
 
-    /// Names the root of a volume, durably.
-    pub(super) fn attach_at(&self, volume: u32, dir: NodeId, name: &[u8]) -> Result<()> {
-        self.beside(dir, |shard| {
-            shard.transact(&Ctx::system(), |tx| tx.attach(volume, dir, name))?;
-            shard.commit_now(&Ctx::system())
-        })
-    }
-
     /// Takes the name of a volume in another shard away, durably.
     pub(super) fn detach_beside(&self, id: u32, v: &VolumeRecord) -> std::result::Result<(), Failure> {
         let (dir, name) = (v.attached_dir, &v.attached_name);
@@ -167,6 +161,21 @@ impl Shard {
             shard.commit_now(&Ctx::system())
         });
         detached.map_err(about(&v.name))
+    }
+
+    /// Changes buckets, durably: the first shard has them, and there the transaction of the caller
+    /// changes them.
+    pub(super) fn change_buckets_beside(&self, change: impl Fn(&mut Tx<'_>)) -> Result<()> {
+        if self.which.index == 0 {
+            return Ok(());
+        }
+        self.ask(0, |first| {
+            first.transact(&Ctx::system(), |tx| {
+                change(tx);
+                Ok(())
+            })?;
+            first.commit_now(&Ctx::system())
+        })
     }
 
     /// Asks the shard that has a volume.

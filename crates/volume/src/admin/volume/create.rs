@@ -111,8 +111,7 @@ impl VolumeCreate {
         }
         let pool = self.pool.as_ref().map(|pool| shard.data_pool_named(pool)).transpose()?;
         check_volume_name(name)?;
-        let (parent, leaf) = at.trim_end_matches('/').rsplit_once('/').unwrap_or(("", at));
-        let parent = if parent.is_empty() { "/" } else { parent };
+        let (parent, leaf) = parent_and_leaf(at);
         let dir = shard.resolve(parent).map_err(about(format_args!("cannot attach at {at}: {parent}")))?;
         let dir = shard.lock().live_node(dir);
         if shard.is_copy(dir.volume()) {
@@ -145,12 +144,18 @@ impl VolumeCreate {
     }
 }
 
+/// The directory that a path is in, and the last name.
+fn parent_and_leaf(path: &str) -> (&str, &str) {
+    match path.trim_end_matches('/').rsplit_once('/') {
+        None => ("/", path),
+        Some(("", leaf)) => ("/", leaf),
+        Some(parts) => parts,
+    }
+}
+
 /// The directory that a path is in.
 fn above(path: &str) -> &str {
-    match path.trim_end_matches('/').rsplit_once('/') {
-        None | Some(("", _)) => "/",
-        Some((above, _)) => above,
-    }
+    parent_and_leaf(path).0
 }
 
 /// A volume that is being made.
@@ -186,29 +191,15 @@ impl New<'_> {
                 tx.attach(id, self.dir, self.leaf.as_bytes())?;
                 tx.put_project_of(id, project, Stats::default());
                 if tx.st.which.index == 0 {
-                    publish_volume(tx, &self.volume.name, &self.path());
+                    self.publish(tx);
                 }
             }
             Ok(made)
         });
         let id = made.map_err(self.failed())??;
         shard.settle()?;
-        if shard.which.index > 0 {
-            self.publish(shard)?;
-        }
+        shard.change_buckets_beside(|tx| self.publish(tx)).map_err(self.failed())?;
         Ok(id)
-    }
-
-    /// The first shard has the buckets.
-    fn publish(&self, shard: &Shard) -> Result<(), Failure> {
-        let publish = |first: &Shard| {
-            first.transact(&Ctx::system(), |tx| {
-                publish_volume(tx, &self.volume.name, &self.path());
-                Ok(())
-            })?;
-            first.commit_now(&Ctx::system())
-        };
-        shard.ask(0, publish).map_err(self.failed())
     }
 
     /// Makes it in another shard than that of its directory: durably, before it gets its name.
@@ -225,7 +216,12 @@ impl New<'_> {
             Ok(made)
         });
         let id = made.map_err(self.failed())??;
-        let attached = shard.attach_at(id, self.dir, self.leaf.as_bytes());
+        let attached = shard.transact(&Ctx::system(), |tx| {
+            tx.attach(id, self.dir, self.leaf.as_bytes())?;
+            self.publish(tx);
+            Ok(())
+        });
+        let attached = attached.and_then(|()| shard.commit_now(&Ctx::system()));
         // a name that may not be durable yet becomes so with the next commit
         if let Err(e) = attached
             && !shard.lock().attached.contains_key(&id)
@@ -240,7 +236,6 @@ impl New<'_> {
             undone.map_err(self.failed())?;
             return Err(self.failed()(e));
         }
-        self.publish(shard)?;
         Ok(id)
     }
 
@@ -273,8 +268,9 @@ impl New<'_> {
         Ok(Ok(id))
     }
 
-    fn path(&self) -> String {
-        let parent = self.volume.at.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent);
-        format!("{parent}/{}", self.leaf)
+    /// Makes it a bucket, which the first shard has.
+    fn publish(&self, tx: &mut Tx<'_>) {
+        let parent = above(&self.volume.at).trim_end_matches('/');
+        publish_volume(tx, &self.volume.name, &format!("{parent}/{}", self.leaf));
     }
 }

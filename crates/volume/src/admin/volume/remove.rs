@@ -68,8 +68,9 @@ impl Request for VolumeRemove {
             ));
         }
         shard.settle()?;
-        if let (true, Some(path)) = (shard.which.index > 0, &path) {
-            shard.ask(0, |first| first.unpublish(name, path)).map_err(about(name))?;
+        if let Some(path) = &path {
+            let unpublish = |tx: &mut Tx<'_>| _ = unpublish_volume(tx, name, path);
+            shard.change_buckets_beside(unpublish).map_err(about(name))?;
         }
         shard.invalidate_entry(v.attached_dir, &v.attached_name);
         shard.invalidate_inode(v.attached_dir);
@@ -81,17 +82,6 @@ impl Request for VolumeRemove {
 /// A snapshot of a volume that is still locked at `clock`.
 fn first_locked(st: &State, id: u32, clock: i64) -> Option<SnapshotRecord> {
     st.snapshots.of_volume(id).map(|(_, s)| s).find(|s| s.locked_until_secs > clock).cloned()
-}
-
-impl Shard {
-    /// The volume is no bucket any more, durably.
-    fn unpublish(&self, name: &str, path: &str) -> leeward_fs::Result<()> {
-        self.transact(&Ctx::system(), |tx| {
-            unpublish_volume(tx, name, path);
-            Ok(())
-        })?;
-        self.commit_now(&Ctx::system())
-    }
 }
 
 /// Takes a volume out of the tree, with its quotas, schedules and bucket. The inner error is a

@@ -55,15 +55,8 @@ impl Request for VolumeRename {
         });
         renamed.map_err(about(name))??;
         shard.settle()?;
-        if let (true, Some(path)) = (shard.which.index > 0, &path) {
-            let publish = |first: &Shard| {
-                first.transact(&Ctx::system(), |tx| {
-                    republish(tx, (name, to), path);
-                    Ok(())
-                })?;
-                first.commit_now(&Ctx::system())
-            };
-            shard.ask(0, publish).map_err(about(name))?;
+        if let Some(path) = &path {
+            shard.change_buckets_beside(|tx| republish(tx, (name, to), path)).map_err(about(name))?;
         }
         shard.volume_info(id)
     }
