@@ -143,6 +143,9 @@ fn a_volume_is_removed_when_nothing_is_attached_in_it() {
     rig.volume_in(1, "inner", "/outer/inner");
     let refused = rig.ask(&admin::VolumeRemove { name: "outer".into() }).expect_err("refused");
     assert!(refused.message.contains("inner"), "{refused}");
+    let demote = admin::VolumeDemote { name: "outer".into(), snapshot: "s".into() };
+    let refused = rig.ask(&demote).expect_err("refused");
+    assert!(refused.message.contains("volume inner is attached below it"), "{refused}");
     rig.make("/outer/inner/file", Make::File).expect("made");
     rig.admin(&admin::VolumeRemove { name: "inner".into() });
     rig.admin(&admin::VolumeRemove { name: "outer".into() });

@@ -289,11 +289,10 @@ impl Shard {
 
     fn may_become_copy(&self, volume: u32, name: &[u8]) -> Outcome<()> {
         self.transact(&Ctx::system(), |tx| tx.check_snapshot_name(NodeId::new(volume, 1), name))?;
-        let clock = self.lock_clock();
+        let (clock, attached) = (self.lock_clock(), self.attached_in(volume));
         let st = self.lock();
         let v = st.volumes.get(&volume).filter(|v| !v.removing).ok_or(Error::Stale)?;
         let refused = |why: String| Err(Broken::Refused(why));
-        let is_below = |other: &&VolumeRecord| !other.removing && other.attached_dir.volume() == volume;
         if v.properties.copy.is_some() {
             return refused("it is a copy already".into());
         }
@@ -315,15 +314,9 @@ impl Shard {
                 st.projects.get(project).map_or_else(|| project.to_string(), |p| p.name.clone())
             ));
         }
-        if let Some(other) = st.volumes.values().find(is_below) {
+        if let Some(other) = attached {
             return refused(format!(
-                "volume {} is attached below it, and would be lost from sight: remove it first",
-                other.name
-            ));
-        }
-        if let Some((other, _)) = st.attached.iter().find(|(_, at)| at.dir.volume() == volume) {
-            return refused(format!(
-                "volume {other} of another shard is attached below it, and would be lost from sight: remove it first"
+                "volume {other} is attached below it, and would be lost from sight: remove it first"
             ));
         }
         Ok(())

@@ -4,7 +4,6 @@
 //! The volume is there before its name, and its name goes first: a crash in between leaves a volume
 //! that says where it belongs, and opening the cell gives it its name ([`Shard::complete_names`]).
 
-use super::no_volume;
 use crate::admin::Failure;
 use crate::admin::failure::about;
 use crate::format::attached::AttachedRecord;
@@ -188,8 +187,8 @@ impl Shard {
         home.map_err(about(format_args!("volume {volume}")))?
     }
 
-    /// What is said of a volume that is attached in this one.
-    pub(super) fn attached_in(&self, volume: u32) -> Option<String> {
+    /// The name of a volume, of any shard, that is attached in this one.
+    pub(crate) fn attached_in(&self, volume: u32) -> Option<String> {
         let st = self.lock();
         let here = st.volumes.values().find(|v| v.attached_dir.volume() == volume && !v.removing);
         if let Some(v) = here {
@@ -198,6 +197,6 @@ impl Shard {
         let other = st.attached.iter().find(|(_, at)| at.dir.volume() == volume).map(|(id, _)| *id)?;
         drop(st);
         let name = self.beside(NodeId::new(other, 1), |shard| Ok(shard.volume_name(other)));
-        Some(name.unwrap_or_else(|_| no_volume(&other.to_string()).message))
+        Some(name.unwrap_or_else(|_| other.to_string()))
     }
 }
